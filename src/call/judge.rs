@@ -1,0 +1,62 @@
+//! Pure judgements over outcomes: may it be retried, what does it say of health, did it run.
+
+use super::Effect;
+use super::code::{Executed, FailCode};
+use super::outcome::{CallError, Class, Delivery, Ended, Failed, Verdict};
+
+/// Only a read whose failure was transient (decisions.md §8); the further questions are `retry`'s.
+pub fn retryable(effect: Effect, failed: &Failed) -> bool {
+    effect == Effect::Read && failed.class == Class::Transient
+}
+
+/// What the breaker hears. Our own refusals say nothing about the tool.
+pub fn verdict(ended: &Ended) -> Verdict {
+    match ended {
+        Ok(()) => Verdict::Good,
+        Err(CallError::Denied(_)) => Verdict::Neutral,
+        Err(CallError::Failed(failed)) => failed.health,
+        Err(CallError::Unknown(unknown)) => unknown.health,
+    }
+}
+
+/// What an answer says under `executed`.
+pub fn executed(error: &CallError) -> Executed {
+    match error {
+        CallError::Denied(denied) => denied.code.executed(),
+        CallError::Unknown(_) => Executed::Unknown,
+        CallError::Failed(failed) => match failed.delivery {
+            Delivery::NotSent | Delivery::Refused => Executed::No,
+            Delivery::Done => Executed::Yes,
+            Delivery::Unknown => Executed::Unknown,
+        },
+    }
+}
+
+/// Which ends the run's repeat fuse counts as failed (architecture.md §1).
+pub fn fuse_counts(error: &CallError) -> bool {
+    use super::code::DenyCode as D;
+    match error {
+        CallError::Failed(failed) => failed.code != FailCode::RateLimited,
+        CallError::Unknown(_) => true,
+        CallError::Denied(denied) => {
+            matches!(
+                denied.code,
+                D::UnknownTool | D::ToolNotAllowed | D::InvalidArguments | D::CircuitOpen
+            )
+        }
+    }
+}
+
+/// Which ends the run's budget of failures counts (policy.md §5).
+pub fn budget_counts(error: &CallError) -> bool {
+    use super::code::DenyCode as D;
+    match error {
+        CallError::Failed(_) | CallError::Unknown(_) => true,
+        CallError::Denied(denied) => {
+            matches!(
+                denied.code,
+                D::UnknownTool | D::ToolNotAllowed | D::InvalidArguments | D::ArgumentsTooLarge
+            )
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The vocabulary of one call: what is asked, how far it got, how it ended. No I/O, nothing serialisable.
+
+pub mod arguments;
+pub mod batch;
+pub mod code;
+pub mod judge;
+pub mod names;
+pub mod operation;
+pub mod outcome;
+pub mod pointer;
+pub mod progress;
+pub mod send_gate;
+pub mod trace;
+pub mod turn;
+
+use std::sync::Arc;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+pub use arguments::{Arguments, Digest, Malformed};
+pub use names::{AgentId, CallId, CallerKey, PolicyName, RunId, ToolName, UpstreamName};
+pub use operation::{IdempotencyKey, OperationId};
+pub use outcome::{
+    CallError, Class, Content, Delivery, Denied, Detail, Dimension, Ended, ErrorClass, Evidence,
+    Failed, Fault, Head, LimitedBy, Notes, Outcome, Rate, Source, TimedOutBy, ToolResult,
+    Truncated, Unknown, Verdict,
+};
+pub use progress::{Phase, Progress};
+pub use send_gate::{Keeper, SendGate, send_gate};
+pub use trace::{AttemptNote, Trace};
+
+/// Read or write; declared by the policy, never by a model or a server's hint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Effect {
+    Read,
+    Write,
+}
+
+impl Effect {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Effect::Read => "read",
+            Effect::Write => "write",
+        }
+    }
+}
+
+/// Counts a circuit's transitions; a verdict from an older one changes nothing.
+pub type Generation = u64;
+
+/// Places of a call in every bulkhead it passed; free when the last holder drops it.
+#[derive(Debug, Clone)]
+pub struct Place(
+    #[expect(dead_code, reason = "held, not read: dropping it is its use")]
+    Arc<Vec<OwnedSemaphorePermit>>,
+);
+
+impl Place {
+    pub fn new(permits: Vec<OwnedSemaphorePermit>) -> Self {
+        Self(Arc::new(permits))
+    }
+}
+
+/// Which front end a call came through, for records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FrontEnd {
+    ToolsApi,
+    OpenaiChat,
+    OpenaiResponses,
+    AnthropicMessages,
+}
+
+impl FrontEnd {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FrontEnd::ToolsApi => "tools_api",
+            FrontEnd::OpenaiChat => "openai_chat",
+            FrontEnd::OpenaiResponses => "openai_responses",
+            FrontEnd::AnthropicMessages => "anthropic_messages",
+        }
+    }
+}
+
+/// What is asked of the tool.
+#[derive(Debug, Clone)]
+pub enum Payload {
+    Arguments(Arguments),
+    /// Arguments that did not parse: only ever seen by `refusal_stack`.
+    Malformed(Malformed),
+    /// A kind of call that is no function call (batches); only ever seen by `refusal_stack`.
+    Unsupported {
+        kind: Arc<str>,
+    },
+}
+
+/// One call on its way through its stack.
+#[derive(Debug, Clone)]
+pub struct ToolCall {
+    pub id: CallId,
+    pub agent: AgentId,
+    pub run: RunId,
+    pub tool: ToolName,
+    pub front_end: FrontEnd,
+    pub payload: Payload,
+    /// `Idempotency-Key` of the agent's code.
+    pub caller_key: Option<CallerKey>,
+    /// When the call came in.
+    pub began: Instant,
+    /// min(run's, caller's); layers only shorten it.
+    pub deadline: Instant,
+    /// Stamped by `breaker`; what `retry` peeks with.
+    pub admitted: Option<Generation>,
+    /// Stamped by `breaker` on a half-open probe: no second attempt.
+    pub single_attempt: bool,
+    /// Stamped by `bulkhead`.
+    pub place: Option<Place>,
+    /// Stamped by `journal`; a back end that finds one opens it between connect and first byte.
+    pub send_gate: Option<SendGate>,
+    /// Stamped by `timeout`; the back end marks phases on it.
+    pub progress: Option<Progress>,
+    pub trace: Trace,
+}
+
+impl ToolCall {
+    /// The parsed arguments, where there are any.
+    pub fn arguments(&self) -> Option<&Arguments> {
+        match &self.payload {
+            Payload::Arguments(arguments) => Some(arguments),
+            Payload::Malformed(_) | Payload::Unsupported { .. } => None,
+        }
+    }
+}

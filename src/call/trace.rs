@@ -1,0 +1,59 @@
+//! The pad a call carries through its stack: what each layer did, for the record and the answer.
+//!
+//! Written by layers, read once by `observe`. Bounded: a call makes at most eleven attempts (policy.md §3).
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::operation::OperationId;
+use super::outcome::{ErrorClass, TimedOutBy};
+
+/// One try at the tool.
+#[derive(Debug, Clone)]
+pub struct AttemptNote {
+    /// From 1.
+    pub number: u32,
+    /// Back-off waited before it.
+    pub delay: Duration,
+    pub error_class: ErrorClass,
+    pub status: Option<u16>,
+    pub timed_out_by: Option<TimedOutBy>,
+    pub connect: Option<Duration>,
+    pub first_byte: Option<Duration>,
+    pub total: Duration,
+    /// State of the tool's circuit when the attempt ended.
+    pub circuit: &'static str,
+}
+
+/// Everything noted about one call.
+#[derive(Debug, Clone, Default)]
+pub struct Noted {
+    pub attempts: Vec<AttemptNote>,
+    /// `retry_stopped_by` of semantics.md §3.2.
+    pub retry_stopped_by: Option<&'static str>,
+    /// The layer or rule that decided, with its place in the policy: `allowlist agents.default.allow :31`.
+    pub rule: Option<Cow<'static, str>>,
+    pub operation: Option<OperationId>,
+    pub occurrence: u32,
+    pub circuit: Option<&'static str>,
+    /// Time slept in back-off, all together.
+    pub backoff: Duration,
+    /// Time spent at the tool, all attempts together.
+    pub at_tool: Duration,
+    /// The write was found in the ledger, or sent anew under a known identity: `replay`, `join`, …
+    pub ledger: Option<&'static str>,
+    /// What proves that a write did not happen, as its entry keeps it: `connect_failed`, `status_404`, …
+    pub evidence: Option<String>,
+}
+
+/// Cheap to clone: a retried call and its attempts write on one pad.
+#[derive(Debug, Clone, Default)]
+pub struct Trace(Arc<Mutex<Noted>>);
+
+impl Trace {
+    /// The pad, locked for a moment. Never hold it across an await.
+    pub fn note(&self) -> MutexGuard<'_, Noted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

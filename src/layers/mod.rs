@@ -1,0 +1,3 @@
+//! Governance: one concern a file, in the order of the stack.
+pub mod stack;
+pub mod state;

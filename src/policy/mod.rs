@@ -1,0 +1,3 @@
+//! What the platform team wrote → what the gateway obeys.
+pub mod schema;
+pub mod snapshot;

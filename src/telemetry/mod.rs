@@ -1,0 +1,3 @@
+//! What operators see: metrics, records, logs.
+pub mod metrics;
+pub mod record;
