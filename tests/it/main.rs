@@ -1,1 +1,3 @@
-fn main() {}
+//! The one integration binary: everything that needs no third-party program.
+
+mod architecture;
