@@ -3,6 +3,7 @@
 pub mod arguments;
 pub mod batch;
 pub mod code;
+pub mod handoff;
 pub mod judge;
 pub mod names;
 pub mod operation;
@@ -10,6 +11,7 @@ pub mod outcome;
 pub mod pointer;
 pub mod progress;
 pub mod send_gate;
+pub mod suggest;
 pub mod trace;
 pub mod turn;
 
@@ -19,6 +21,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 pub use arguments::{Arguments, Digest, Malformed};
+pub use handoff::{EntryOf, Handoff};
 pub use names::{AgentId, CallId, CallerKey, PolicyName, RunId, ToolName, UpstreamName};
 pub use operation::{IdempotencyKey, OperationId};
 pub use outcome::{
@@ -94,6 +97,27 @@ pub enum Payload {
     },
 }
 
+impl Payload {
+    /// What "the same arguments" means to the repeat fuse: the canonical form without `volatile` members, or the
+    /// text as it came where it did not parse.
+    pub fn digest(&self, volatile: &[pointer::Pointer]) -> Digest {
+        match self {
+            Payload::Arguments(arguments) => arguments.digest(volatile),
+            Payload::Malformed(malformed) => malformed.digest,
+            Payload::Unsupported { kind } => Digest::of(kind.as_bytes()),
+        }
+    }
+
+    /// Size of the text the arguments came in.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Payload::Arguments(arguments) => arguments.bytes(),
+            Payload::Malformed(malformed) => malformed.bytes,
+            Payload::Unsupported { .. } => 0,
+        }
+    }
+}
+
 /// One call on its way through its stack.
 #[derive(Debug, Clone)]
 pub struct ToolCall {
@@ -115,6 +139,10 @@ pub struct ToolCall {
     pub single_attempt: bool,
     /// Stamped by `bulkhead`.
     pub place: Option<Place>,
+    /// Stamped by `replay` for `journal`: the claim on the operation.
+    pub handoff: Option<Handoff>,
+    /// Stamped by `journal` for the drain of a timed-out write.
+    pub entry: Option<EntryOf>,
     /// Stamped by `journal`; a back end that finds one opens it between connect and first byte.
     pub send_gate: Option<SendGate>,
     /// Stamped by `timeout`; the back end marks phases on it.

@@ -41,6 +41,13 @@ impl IdempotencyKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OperationId(IdempotencyKey);
 
+impl OperationId {
+    /// The whole identity behind the short name.
+    pub fn key(&self) -> IdempotencyKey {
+        self.0
+    }
+}
+
 impl fmt::Display for OperationId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "op_{}", self.0.0.short_hex(8))

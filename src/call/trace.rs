@@ -37,6 +37,12 @@ pub struct Noted {
     pub operation: Option<OperationId>,
     pub occurrence: u32,
     pub circuit: Option<&'static str>,
+    /// Back-off slept before the attempt about to start.
+    pub next_delay: Duration,
+    /// Whose deadline `call.deadline` is: the run's, the caller's or the loop's; `None` counts as the caller's.
+    pub deadline_of: Option<TimedOutBy>,
+    /// The send gate of a write has opened: bytes may be at the tool.
+    pub sent: bool,
     /// Time slept in back-off, all together.
     pub backoff: Duration,
     /// Time spent at the tool, all attempts together.

@@ -1,0 +1,62 @@
+//! What one layer hands to a layer further in, past layers that must not know of it.
+//!
+//! `replay` claims an operation and `journal` acts on the claim; the gates between them see only a sealed parcel.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+use super::operation::IdempotencyKey;
+
+/// A parcel that can be opened once. Dropped unopened with its call, its content is dropped too: a claim that no
+/// layer acted on is free again.
+#[derive(Clone)]
+pub struct Handoff(Arc<Mutex<Option<Box<dyn Any + Send>>>>);
+
+impl fmt::Debug for Handoff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handoff")
+    }
+}
+
+impl Handoff {
+    pub fn new<T: Any + Send>(content: T) -> Self {
+        Self(Arc::new(Mutex::new(Some(Box::new(content)))))
+    }
+
+    /// The content, to the first who asks for it by its type.
+    pub fn take<T: Any + Send>(&self) -> Option<T> {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match slot.take()?.downcast::<T>() {
+            Ok(content) => Some(*content),
+            Err(other) => {
+                *slot = Some(other);
+                None
+            }
+        }
+    }
+}
+
+/// Stamped by `journal`: which entry of the ledger a late answer of this call belongs to.
+#[derive(Debug, Clone)]
+pub struct EntryOf {
+    pub key: IdempotencyKey,
+    /// Cancelled once the entry has its first end on record: a late answer is told only after it, because it may
+    /// change nothing but an entry that is already unknown.
+    pub ended: CancellationToken,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parcel_opens_once_and_only_for_its_type() {
+        let parcel = Handoff::new(7_u32);
+        assert_eq!(parcel.take::<String>(), None);
+        assert_eq!(parcel.clone().take::<u32>(), Some(7));
+        assert_eq!(parcel.take::<u32>(), None);
+    }
+}
