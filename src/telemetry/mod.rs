@@ -1,3 +1,4 @@
-//! What operators see: metrics, records, logs.
+//! What operators see: metrics, records of calls, diagnostics.
+
 pub mod metrics;
 pub mod record;
