@@ -104,7 +104,7 @@ pub(crate) const HOMES: &[(&str, &[&str])] = &[
     ("tracing_subscriber::", &["telemetry/mod.rs", "telemetry/logs"]),
     ("opentelemetry", &["telemetry/otlp"]),
     ("hyper::", &["server", "frontends", "egress", "backends", "health", "admin", "cli"]),
-    ("hyper_util::", &["server", "egress", "cli"]), // auto, graceful, TokioIo
+    ("hyper_util::", &["server", "egress", "health", "cli"]), // auto, graceful, TokioIo
     ("client::legacy", &[]), // it sends again by itself: not even a write is safe there
     ("h2::", &["egress", "backends/classify"]), // error downcasts: REFUSED_STREAM, GOAWAY
     ("tower::", &["layers", "engine", "backends", "rehearse", "egress"]),
