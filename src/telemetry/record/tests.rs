@@ -55,6 +55,8 @@ fn call(text: &str) -> ToolCall {
         place: None,
         send_gate: None,
         progress: None,
+        entry: None,
+        handoff: None,
         trace: Trace::default(),
     }
 }
