@@ -1,0 +1,155 @@
+//! JSON Schema (Draft 2020-12): compiled once at load, judged per call, in words a model can act on.
+//!
+//! Nothing is ever fetched, patterns run in linear time, and numbers are compared by their digits, not as doubles.
+
+mod closing;
+mod decimal;
+mod faults;
+mod keywords;
+mod subschemas;
+mod words;
+
+use std::fmt;
+use std::sync::Arc;
+
+use jsonschema::{Draft, PatternOptions, ValidationError};
+use serde_json::Value;
+
+use self::keywords::{bound, kinds, options};
+use self::subschemas::References;
+use self::words::{cut, quoted};
+use crate::call::Fault;
+
+/// Most faults one judgement names; a model mends the first ones first.
+pub const MAX_FAULTS: usize = 16;
+/// Bytes of one compiled pattern, and of the cache its matching may use.
+const PATTERN_BYTES: usize = 1 << 20;
+
+/// Why a schema cannot be used: a sentence, and the JSON Pointer into the schema.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SchemaFault {
+    pub message: String,
+    pub at: String,
+}
+
+impl SchemaFault {
+    pub(crate) fn new(at: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { at: at.into(), message: message.into() }
+    }
+}
+
+impl fmt::Display for SchemaFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = if self.at.is_empty() { "the schema" } else { &self.at };
+        write!(f, "{at}: {}", self.message)
+    }
+}
+impl std::error::Error for SchemaFault {}
+
+/// A compiled schema and its (closed) source.
+#[derive(Clone)]
+pub struct Schema {
+    source: Arc<Value>,
+    validator: Arc<jsonschema::Validator>,
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Schema({})", self.source)
+    }
+}
+
+impl Schema {
+    /// Compiles `source`, with `close` closing its objects first (arguments are closed; constraints and
+    /// expectations are not). References must stay inside the schema: no network and no file is touched.
+    pub fn compile(source: &Value, close: bool) -> Result<Self, SchemaFault> {
+        subschemas::check_size(source)?;
+        let references = References::check(source)?;
+        let source = if close { closing::close(source, &references) } else { source.clone() };
+        let validator = jsonschema::options()
+            .with_draft(Draft::Draft202012)
+            .with_retriever(Nowhere)
+            .with_pattern_options(
+                PatternOptions::regex().size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES),
+            )
+            .with_keyword("minimum", |_, limit, _| bound(limit, |value, limit| value >= limit))
+            .with_keyword("maximum", |_, limit, _| bound(limit, |value, limit| value <= limit))
+            .with_keyword("exclusiveMinimum", |_, limit, _| {
+                bound(limit, |value, limit| value > limit)
+            })
+            .with_keyword("exclusiveMaximum", |_, limit, _| {
+                bound(limit, |value, limit| value < limit)
+            })
+            .with_keyword("multipleOf", |_, step, _| {
+                bound(step, |value, step| value.is_multiple_of(step).unwrap_or(false))
+            })
+            .with_keyword("const", |_, value, _| options(std::slice::from_ref(value)))
+            .with_keyword("enum", |_, values, _| {
+                options(values.as_array().map_or(&[], Vec::as_slice))
+            })
+            .with_keyword("type", |_, wanted, _| kinds(wanted))
+            .build(&source)
+            .map_err(|error| compile_fault(&source, &error))?;
+        Ok(Self { source: Arc::new(source), validator: Arc::new(validator) })
+    }
+
+    /// The schema as models are shown it.
+    pub fn source(&self) -> &Arc<Value> {
+        &self.source
+    }
+
+    /// Every fault at once (at most [`MAX_FAULTS`]), each by JSON Pointer; empty = valid.
+    pub fn faults(&self, value: &Value) -> Vec<Fault> {
+        if self.validator.is_valid(value) {
+            return Vec::new();
+        }
+        faults::gather(&self.source, self.validator.iter_errors(value))
+    }
+}
+
+/// Fetches nothing; [`References::check`] has refused what would ask it.
+struct Nowhere;
+
+impl jsonschema::Retrieve for Nowhere {
+    fn retrieve(
+        &self,
+        _: &jsonschema::Uri<String>,
+    ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+        Err("schemas are never fetched".into())
+    }
+}
+
+fn compile_fault(source: &Value, error: &ValidationError<'_>) -> SchemaFault {
+    // An error of the schema against its own dialect has its place in the *instance*, which is the schema.
+    let at = error.instance_path().to_string();
+    let at = if at.is_empty() { error.schema_path().to_string() } else { at };
+    let pattern = match source.pointer(&at) {
+        Some(Value::String(pattern)) if at.ends_with("/pattern") => Some(pattern.as_str()),
+        Some(_) | None => match error.instance().as_ref() {
+            Value::String(pattern) if at.contains("attern") => Some(pattern.as_str()),
+            Value::String(_)
+            | Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_)
+            | Value::Object(_) => None,
+        },
+    };
+    let message = match pattern {
+        Some(pattern) if LOOK_AROUND.iter().any(|sign| pattern.contains(sign)) => format!(
+            "the pattern {} uses look-around, which the linear-time engine does not have; say it by several patterns in `allOf`, or by `not`",
+            quoted(&Value::String(pattern.to_owned()))
+        ),
+        Some(pattern) => format!(
+            "the pattern {} is not one the linear-time engine can compile within {PATTERN_BYTES} bytes (look-around and back-references are not among what it knows)",
+            quoted(&Value::String(pattern.to_owned()))
+        ),
+        None => cut(&error.to_string(), 300),
+    };
+    SchemaFault::new(at, message)
+}
+
+const LOOK_AROUND: &[&str] = &["(?=", "(?!", "(?<=", "(?<!"];
+
+#[cfg(test)]
+mod tests;
