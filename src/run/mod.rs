@@ -25,6 +25,7 @@ use crate::call::{
 use crate::policy::snapshot::{FusePolicy, RunPolicy};
 
 pub use registry::Runs;
+#[expect(unused_imports, reason = "the engine refuses rounds with it")]
 pub(crate) use usage::exhausted;
 
 /// Which run a request means.
