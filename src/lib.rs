@@ -28,3 +28,7 @@ pub mod backends;
 pub mod layers;
 
 pub mod engine;
+
+pub mod server;
+
+pub mod frontends;

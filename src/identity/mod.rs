@@ -1,7 +1,18 @@
 //! Whose call is it? A credential proves exactly one agent; nothing in a body, argument or free header does.
-//! STUB of the contract.
+//! No credential at all, on this machine: the agent `default`, where the policy has one.
+
+#[cfg(test)]
+mod tests;
+mod token;
+
+use http::header::AUTHORIZATION;
+
+use crate::call::code::DenyCode;
 use crate::call::{AgentId, Denied};
 use crate::policy::snapshot::Snapshot;
+
+/// The agent of callers that show no credential.
+const DEFAULT: &str = "default";
 
 /// How a connection came in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,12 +26,44 @@ pub enum Peer {
     },
 }
 
+impl Peer {
+    /// The peer runs on this machine, as far as its address tells.
+    fn is_local(self) -> bool {
+        match self {
+            Peer::Loopback | Peer::Unix { .. } => true,
+            Peer::Remote => false,
+        }
+    }
+}
+
 /// `headers`: only `Authorization` is looked at. No credential, on loopback or a Unix socket: the agent `default`,
 /// where the policy has one. A wrong, doubled or malformed credential is `unauthenticated`, never `default`.
 pub fn identify(
-    _peer: Peer,
-    _headers: &http::HeaderMap,
-    _snapshot: &Snapshot,
+    peer: Peer,
+    headers: &http::HeaderMap,
+    snapshot: &Snapshot,
 ) -> Result<AgentId, Denied> {
-    unimplemented!()
+    let mut shown = headers.get_all(AUTHORIZATION).iter();
+    match (shown.next(), shown.next()) {
+        (None, _) => no_credential(peer, snapshot),
+        (Some(_), Some(_)) => Err(unauthenticated("more than one Authorization field")),
+        (Some(field), None) => {
+            let token = token::bearer(field.as_bytes())
+                .ok_or_else(|| unauthenticated("the Authorization field is no `Bearer TOKEN`"))?;
+            token::owner(token, snapshot.agents.values())
+                .ok_or_else(|| unauthenticated("the token belongs to no agent of the policy"))
+        }
+    }
+}
+
+fn no_credential(peer: Peer, snapshot: &Snapshot) -> Result<AgentId, Denied> {
+    match snapshot.agents.get(DEFAULT) {
+        Some(agent) if peer.is_local() => Ok(agent.id.clone()),
+        Some(_) | None => Err(unauthenticated("no credential")),
+    }
+}
+
+/// The words do not tell a wrong token from one that two agents share: neither helps who guesses.
+fn unauthenticated(why: &'static str) -> Denied {
+    Denied::new(DenyCode::Unauthenticated, format!("{why}; nothing was run"))
 }

@@ -1,0 +1,168 @@
+//! Where calls arrive: a request is routed by its path, read by one adapter, answered by one renderer.
+//! A front end parses and renders; it decides nothing about a call.
+
+mod batch;
+mod json;
+mod render;
+mod request;
+mod runs;
+#[cfg(test)]
+mod tests;
+mod tools_api;
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONNECTION, ORIGIN};
+use http::{HeaderValue, Method, Request, Response};
+use http_body_util::Full;
+use hyper::body::Body;
+
+use crate::call::FrontEnd;
+use crate::engine::Engine;
+use crate::identity::{self, Peer};
+use crate::telemetry::metrics::Metrics;
+use render::{Problem, Reply};
+use request::Head;
+
+/// All front ends of the data listener. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct FrontEnds {
+    engine: Arc<Engine>,
+    metrics: Arc<Metrics>,
+}
+
+/// A path that is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route<'a> {
+    Tools,
+    Tool(&'a str),
+    Batch(FrontEnd),
+    OpenRun,
+    Run(&'a str),
+    RunSummary(&'a str),
+    FinishRun(&'a str),
+}
+
+/// What a path comes to.
+#[derive(Debug, PartialEq, Eq)]
+enum Found<'a> {
+    Route(Route<'a>),
+    /// The path exists for these methods.
+    Methods(&'static str),
+    Nothing,
+}
+
+impl FrontEnds {
+    pub fn new(engine: Arc<Engine>, metrics: Arc<Metrics>) -> Self {
+        Self { engine, metrics }
+    }
+
+    /// Answers one request, whatever it is. Every answer carries `Checkrein-Run`.
+    pub async fn answer<B>(self, peer: Peer, request: Request<B>) -> Response<Full<Bytes>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: fmt::Display,
+    {
+        let (parts, body) = request.into_parts();
+        let asked = Head::run_shown(&parts.headers);
+        let reply = match self.route(peer, &parts, body).await {
+            Ok(reply) => reply,
+            Err(problem) => {
+                if let Some(reason) = problem.counted {
+                    self.metrics.request_rejected(reason);
+                }
+                Reply::problem(&problem)
+            }
+        };
+        let mut response = reply.into_response(asked);
+        if self.engine.draining() {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
+    async fn route<B>(
+        &self,
+        peer: Peer,
+        parts: &http::request::Parts,
+        body: B,
+    ) -> Result<Reply, Problem>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: fmt::Display,
+    {
+        // A web page of the machine's user reaches loopback too, with an Origin of its own and no credential.
+        if parts.headers.contains_key(ORIGIN) && !parts.headers.contains_key(AUTHORIZATION) {
+            return Err(Problem::of_browser());
+        }
+        let snapshot = self.engine.snapshot();
+        let agent = identity::identify(peer, &parts.headers, &snapshot).map_err(|denied| {
+            self.metrics.unauthenticated("data");
+            Problem::denied(denied)
+        })?;
+        let route = match find(&parts.method, parts.uri.path()) {
+            Found::Route(route) => route,
+            Found::Methods(allow) => return Err(Problem::method(&parts.method, allow)),
+            Found::Nothing => return Err(Problem::no_such_path()),
+        };
+        let head = Head::read(&parts.headers)?;
+        let engine = &self.engine;
+        match route {
+            Route::Tools => tools_api::list(engine, &agent, &parts.uri),
+            Route::Tool(tool) => {
+                let limit = engine.body_limits().request_bytes;
+                let body = request::read_json(&parts.headers, body, limit).await?;
+                tools_api::call(engine, agent, head, tool, &body).await
+            }
+            Route::Batch(form) => {
+                let limit = engine.body_limits().request_bytes;
+                let body = request::read_json(&parts.headers, body, limit).await;
+                let body = body.inspect_err(|problem| batch::count_body(&self.metrics, problem))?;
+                batch::turn(engine, &self.metrics, batch::Asking { agent, head, form }, &body).await
+            }
+            Route::OpenRun => {
+                let body = request::read_json(&parts.headers, body, runs::BODY_BYTES).await?;
+                runs::open(engine, &agent, &body)
+            }
+            Route::Run(run) => runs::view(engine, &agent, run),
+            Route::RunSummary(run) => runs::summary(engine, &agent, run),
+            Route::FinishRun(run) => {
+                let body = request::read_json(&parts.headers, body, runs::BODY_BYTES).await?;
+                runs::finish(engine, &agent, run, &body)
+            }
+        }
+    }
+}
+
+/// Routes by the path as it is spelt: no escape, no trailing slash, no `..` means anything here.
+fn find<'a>(method: &Method, path: &'a str) -> Found<'a> {
+    let mut pieces = [""; 5];
+    let mut count = 0;
+    for piece in path.split('/').skip(1) {
+        let Some(place) = pieces.get_mut(count) else { return Found::Nothing };
+        *place = piece;
+        count += 1;
+    }
+    let (want, route) = match (count, pieces) {
+        (2, ["v1", "tools", ..]) => ("GET", Route::Tools),
+        (3, ["v1", "tools", tool, ..]) if !tool.is_empty() => ("POST", Route::Tool(tool)),
+        (3, ["v1", "batches", form, ..]) => match form {
+            "openai-chat" => ("POST", Route::Batch(FrontEnd::OpenaiChat)),
+            "openai-responses" => ("POST", Route::Batch(FrontEnd::OpenaiResponses)),
+            "anthropic-messages" => ("POST", Route::Batch(FrontEnd::AnthropicMessages)),
+            _ => return Found::Nothing,
+        },
+        (2, ["v1", "runs", ..]) => ("POST", Route::OpenRun),
+        (3, ["v1", "runs", run, ..]) if !run.is_empty() => ("GET", Route::Run(run)),
+        (4, ["v1", "runs", run, "summary", ..]) if !run.is_empty() => {
+            ("GET", Route::RunSummary(run))
+        }
+        (4, ["v1", "runs", run, "finish", ..]) if !run.is_empty() => {
+            ("POST", Route::FinishRun(run))
+        }
+        _ => return Found::Nothing,
+    };
+    if method.as_str() == want { Found::Route(route) } else { Found::Methods(want) }
+}

@@ -1,0 +1,477 @@
+//! An outcome as agents are told it: the answer object, its status, its header fields.
+//! The only place that knows HTTP statuses for agents; every match names its arms.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use http_body_util::Full;
+
+use super::json::Object;
+use super::request;
+use crate::call::code::{
+    Again, DenyCode, Executed, FailCode, OUTCOME_UNKNOWN, OUTCOME_UNKNOWN_HINT,
+    OUTCOME_UNKNOWN_HTTP,
+};
+use crate::call::{
+    CallError, CallId, Class, Delivery, Denied, Detail, Failed, Fault, LimitedBy, Rate, RunId,
+    Source, ToolName, ToolResult, Unknown, judge,
+};
+use crate::engine::Answer;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+/// When a refusal that passes by itself names no time.
+const A_WHILE: Duration = Duration::from_secs(1);
+
+/// Status of an answer at the tools API.
+pub(super) fn status(error: &CallError) -> StatusCode {
+    let number = match error {
+        CallError::Denied(denied) => denied.code.http(),
+        CallError::Failed(failed) => failed.code.http(),
+        CallError::Unknown(_) => OUTCOME_UNKNOWN_HTTP,
+    };
+    status_of(number)
+}
+
+fn status_of(number: u16) -> StatusCode {
+    StatusCode::from_u16(number).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+/// The answer object of one call, as JSON text. The same bytes whatever front end carries them.
+pub(super) fn answer(answer: &Answer) -> Vec<u8> {
+    match &answer.outcome {
+        Ok(result) => success(answer, result),
+        Err(error) => refusal(error, Some(answer)).finish(),
+    }
+}
+
+fn success(answer: &Answer, result: &ToolResult) -> Vec<u8> {
+    let mut object = Object::with_capacity(result.content.bytes.len() + 128);
+    object.bool("ok", true);
+    match std::str::from_utf8(&result.content.bytes) {
+        // A result's own text: its digits and the order of its members stay as the tool sent them.
+        Ok(text) if result.content.json && !text.is_empty() => object.raw("value", text),
+        Ok(_) if result.content.json => object.raw("value", "null"),
+        Ok(text) => object.string("value", text),
+        Err(_) => object.string("value", &String::from_utf8_lossy(&result.content.bytes)),
+    }
+    object.string("call", answer.id.as_str());
+    object.number("attempts", u64::from(answer.attempts));
+    match result.source {
+        Source::Tool => {}
+        Source::Ledger => object.bool("replayed", true),
+    }
+    let notes = &result.notes;
+    if let Some(age) = notes.age {
+        object.number("age_ms", millis(age));
+    }
+    if let Some(cut) = notes.truncated {
+        object.nested("truncated", |o| {
+            o.number("bytes", cut.total);
+            o.number("kept", cut.kept);
+        });
+    }
+    if notes.accepted {
+        object.bool("accepted", true);
+    }
+    if let Some(earlier) = &notes.identical_to {
+        object.string("identical_to", &earlier.to_string());
+    }
+    object.finish()
+}
+
+/// The facts of a refusal or failure, in one shape.
+struct Told<'a> {
+    code: &'static str,
+    message: &'a str,
+    executed: Executed,
+    again: Again,
+    hint: &'static str,
+    retry_after: Option<Duration>,
+    detail: &'a Detail,
+}
+
+fn told(error: &CallError, is_write: bool) -> Told<'_> {
+    match error {
+        CallError::Denied(denied) => told_denied(denied),
+        CallError::Failed(failed) => told_failed(failed, error, is_write),
+        CallError::Unknown(unknown) => told_unknown(unknown, error),
+    }
+}
+
+fn told_denied(denied: &Denied) -> Told<'_> {
+    let (executed, again) = match &denied.detail {
+        // Isolated by hand: only a person lets calls through again.
+        Detail::Circuit { isolated: true, .. } => (denied.code.executed(), Again::Person),
+        Detail::Changed { executed: true, .. } => (Executed::Yes, denied.code.again()),
+        Detail::None
+        | Detail::Faults(_)
+        | Detail::Tools(_)
+        | Detail::Budget { .. }
+        | Detail::Limited { .. }
+        | Detail::Circuit { isolated: false, .. }
+        | Detail::Fuse { .. }
+        | Detail::Operation(_)
+        | Detail::Changed { executed: false, .. }
+        | Detail::Size { .. } => (denied.code.executed(), denied.code.again()),
+    };
+    let retry_after = match again {
+        Again::After => Some(denied.retry_after.unwrap_or(A_WHILE)),
+        Again::Never | Again::Changed | Again::Person => None,
+    };
+    Told {
+        code: denied.code.as_str(),
+        message: sentence(&denied.message, denied.code.hint()),
+        executed,
+        again,
+        hint: denied.code.hint(),
+        retry_after,
+        detail: &denied.detail,
+    }
+}
+
+fn told_failed<'a>(failed: &'a Failed, error: &CallError, is_write: bool) -> Told<'a> {
+    let (again, hint) = match (failed.code, failed.class, failed.delivery) {
+        // A read may fetch a lost result again; it changes nothing.
+        (FailCode::ResultLost, Class::Transient, _) => {
+            (Again::After, "the result was lost on its way; try again")
+        }
+        // "Ask for less" would be a second write.
+        (FailCode::ResultTooLarge, _, Delivery::Done) if is_write => {
+            (Again::Never, FailCode::ResultLost.hint())
+        }
+        (code, _, _) => (code.again(), code.hint()),
+    };
+    let default = (failed.code == FailCode::RateLimited).then_some(A_WHILE);
+    Told {
+        code: failed.code.as_str(),
+        message: sentence(&failed.message, failed.code.hint()),
+        executed: judge::executed(error),
+        again,
+        hint,
+        retry_after: if again == Again::After { failed.retry_after.or(default) } else { None },
+        detail: &Detail::None,
+    }
+}
+
+fn told_unknown<'a>(unknown: &'a Unknown, error: &CallError) -> Told<'a> {
+    Told {
+        code: OUTCOME_UNKNOWN,
+        message: sentence(&unknown.message, OUTCOME_UNKNOWN_HINT),
+        executed: judge::executed(error),
+        again: Again::Person,
+        hint: OUTCOME_UNKNOWN_HINT,
+        retry_after: None,
+        detail: &Detail::None,
+    }
+}
+
+/// No answer is empty: without words of its own it says the hint's.
+fn sentence<'a>(message: &'a str, hint: &'a str) -> &'a str {
+    if message.trim().is_empty() { hint } else { message }
+}
+
+/// The failure object; `call` only where there is one.
+fn refusal(error: &CallError, answer: Option<&Answer>) -> Object {
+    let told = told(error, answer.is_some_and(|answer| answer.operation.is_some()));
+    let mut object = Object::with_capacity(512);
+    members(&mut object, &told, answer.map(|answer| &answer.id));
+    match error {
+        CallError::Denied(_) => {}
+        CallError::Failed(failed) if failed.code == FailCode::RateLimited => {
+            object.string("limited_by", LimitedBy::Tool.as_str());
+        }
+        CallError::Failed(_) => {}
+        CallError::Unknown(_) => {}
+    }
+    detail(&mut object, told.detail);
+    let operation = match (error, told.detail) {
+        (CallError::Unknown(unknown), _) => Some(&unknown.operation),
+        (_, Detail::Operation(operation)) => Some(operation),
+        _ => answer.and_then(|answer| answer.operation.as_ref()),
+    };
+    if let Some(operation) = operation {
+        object.string("operation", &operation.to_string());
+    }
+    let named: &[ToolName] = if let Detail::Tools(names) = told.detail { names } else { &[] };
+    let suggested = answer.map_or(&[][..], |answer| &answer.alternatives);
+    let alternatives: Vec<&str> = named
+        .iter()
+        .chain(suggested.iter().filter(|name| !named.contains(name)))
+        .map(ToolName::as_str)
+        .collect();
+    // `alternatives: []` after `unknown_tool` is an answer too: there is nothing to choose.
+    if !alternatives.is_empty() || matches!(told.detail, Detail::Tools(_)) {
+        object.strings("alternatives", alternatives.iter().copied());
+    }
+    faults(&mut object, told.detail);
+    object
+}
+
+fn members(object: &mut Object, told: &Told<'_>, call: Option<&CallId>) {
+    object.bool("ok", false);
+    object.string("error", told.code);
+    object.string("message", told.message);
+    object.string("executed", told.executed.as_str());
+    object.string("retry", told.again.as_str());
+    if let Some(wait) = told.retry_after {
+        object.number("retry_after_ms", millis(wait));
+    }
+    object.string("hint", told.hint);
+    if let Some(call) = call {
+        object.string("call", call.as_str());
+    }
+}
+
+fn detail(object: &mut Object, detail: &Detail) {
+    match detail {
+        Detail::Budget { dimension, .. } => object.string("dimension", dimension.as_str()),
+        Detail::Limited { by, .. } => object.string("limited_by", by.as_str()),
+        Detail::None
+        | Detail::Faults(_)
+        | Detail::Tools(_)
+        | Detail::Circuit { .. }
+        | Detail::Fuse { .. }
+        | Detail::Operation(_)
+        | Detail::Changed { .. }
+        | Detail::Size { .. } => {}
+    }
+}
+
+fn faults(object: &mut Object, detail: &Detail) {
+    let list = match detail {
+        Detail::Faults(faults) => faults.clone(),
+        Detail::Changed { pointers, .. } => pointers
+            .iter()
+            .map(|at| Fault {
+                at: at.clone(),
+                expected: "the value this operation began with".into(),
+                got: "another value".into(),
+            })
+            .collect(),
+        Detail::Size { is, limit } => vec![Fault {
+            at: String::new(),
+            expected: format!("at most {limit} bytes").into(),
+            got: format!("{is} bytes").into(),
+        }],
+        Detail::None
+        | Detail::Tools(_)
+        | Detail::Budget { .. }
+        | Detail::Limited { .. }
+        | Detail::Circuit { .. }
+        | Detail::Fuse { .. }
+        | Detail::Operation(_) => return,
+    };
+    object.objects("faults", &list, |o, fault| {
+        o.string("at", &fault.at);
+        o.string("expected", &fault.expected);
+        o.string("got", &fault.got);
+    });
+}
+
+/// The answer object of a refusal that belongs to no call: of a whole batch.
+pub(super) fn whole_refusal(denied: &Denied) -> Vec<u8> {
+    refusal(&CallError::Denied(denied.clone()), None).finish()
+}
+
+/// Rounded up: never back too early. 0.3 ms is 1.
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+fn seconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000_000)).unwrap_or(u64::MAX)
+}
+
+/// `Retry-After` (RFC 9110 §10.2.3) in whole seconds, at least 1; `RateLimit` and `RateLimit-Policy`
+/// (draft-ietf-httpapi-ratelimit-headers).
+fn limit_fields(headers: &mut HeaderMap, retry_after: Option<Duration>, rate: Option<&Rate>) {
+    let mut wait = retry_after.map(|wait| seconds(wait).max(1));
+    if let Some(rate) = rate {
+        let name = rate.name.as_str().replace('\\', "\\\\").replace('"', "\\\"");
+        let reset = seconds(rate.reset);
+        let window = seconds(rate.window).max(1);
+        field(headers, RATE_LIMIT, &format!("\"{name}\";r={};t={reset}", rate.remaining));
+        field(headers, RATE_LIMIT_POLICY, &format!("\"{name}\";q={};w={window}", rate.limit));
+        wait = wait.map(|wait| wait.max(reset));
+    }
+    if let Some(wait) = wait {
+        headers.insert(RETRY_AFTER, HeaderValue::from(wait));
+    }
+}
+
+fn field(headers: &mut HeaderMap, name: HeaderName, text: &str) {
+    // Names of limiters are of the policy's alphabet; one that is not is left out rather than sent broken.
+    if let Ok(value) = HeaderValue::from_str(text) {
+        headers.insert(name, value);
+    }
+}
+
+fn rate_of(outcome: &crate::call::Outcome) -> Option<&Rate> {
+    match outcome {
+        Ok(result) => result.notes.rate.as_ref(),
+        Err(CallError::Denied(denied)) => match &denied.detail {
+            Detail::Limited { rate, .. } => rate.as_ref(),
+            Detail::None
+            | Detail::Faults(_)
+            | Detail::Tools(_)
+            | Detail::Budget { .. }
+            | Detail::Circuit { .. }
+            | Detail::Fuse { .. }
+            | Detail::Operation(_)
+            | Detail::Changed { .. }
+            | Detail::Size { .. } => None,
+        },
+        Err(CallError::Failed(_) | CallError::Unknown(_)) => None,
+    }
+}
+
+/// A request refused before there was a call (RFC 9457), with the same members as any refusal.
+#[derive(Debug)]
+pub(super) struct Problem {
+    status: StatusCode,
+    denied: Box<Denied>,
+    /// Label of `requests_rejected_total`, where it is counted there.
+    pub(super) counted: Option<&'static str>,
+    allow: Option<&'static str>,
+}
+
+impl Problem {
+    fn new(status: StatusCode, counted: Option<&'static str>, message: String) -> Self {
+        let denied = Box::new(Denied::new(DenyCode::InvalidRequest, message));
+        Self { status, denied, counted, allow: None }
+    }
+    /// A code of the table, with its status.
+    pub(super) fn denied(denied: Denied) -> Self {
+        let status = status_of(denied.code.http());
+        Self { status, denied: Box::new(denied), counted: None, allow: None }
+    }
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, Some("bad_request"), message.into())
+    }
+    pub(super) fn media_type(message: &str) -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Some("media_type"), message.to_owned())
+    }
+    pub(super) fn too_large(limit: usize) -> Self {
+        let message = format!("the body is larger than the limit of {limit} bytes");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, Some("body"), message)
+    }
+    pub(super) fn too_slow(limit: Duration) -> Self {
+        let message = format!("the body did not arrive within {} s", limit.as_secs());
+        Self::new(StatusCode::REQUEST_TIMEOUT, Some("body"), message)
+    }
+    pub(super) fn of_browser() -> Self {
+        let message = "a request with an Origin field comes from a web page and needs a credential";
+        Self::new(StatusCode::FORBIDDEN, Some("host_origin"), message.to_owned())
+    }
+    pub(super) fn no_such_path() -> Self {
+        let message = "no such path; see /v1/tools, /v1/batches/{form}, /v1/runs";
+        Self::new(StatusCode::NOT_FOUND, Some("bad_request"), message.to_owned())
+    }
+    pub(super) fn method(method: &Method, allow: &'static str) -> Self {
+        let message = format!("this path takes {allow}, not {method}");
+        let status = StatusCode::METHOD_NOT_ALLOWED;
+        Self { allow: Some(allow), ..Self::new(status, Some("bad_request"), message) }
+    }
+    /// The body was over its limit.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.status == StatusCode::PAYLOAD_TOO_LARGE
+    }
+
+    fn body(&self) -> Vec<u8> {
+        let mut object = Object::with_capacity(512);
+        object.string("type", "about:blank");
+        object.string("title", self.status.canonical_reason().unwrap_or("Refused"));
+        object.number("status", u64::from(self.status.as_u16()));
+        object.string("detail", &self.denied.message);
+        object.append(&refusal(&CallError::Denied(Denied::clone(&self.denied)), None));
+        object.finish()
+    }
+}
+
+/// A response in the making; `Checkrein-Run` is set last.
+#[derive(Debug)]
+pub(super) struct Reply {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Vec<u8>,
+    /// The run that was used; absent = the one asked for, or a fresh id.
+    run: Option<RunId>,
+}
+
+impl Reply {
+    pub(super) fn json(body: Vec<u8>) -> Self {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, JSON);
+        Self { status: StatusCode::OK, headers, body, run: None }
+    }
+    /// 201 with the place of what was made.
+    pub(super) fn created(body: Vec<u8>, location: &str) -> Self {
+        let mut reply = Self::json(body);
+        reply.status = StatusCode::CREATED;
+        field(&mut reply.headers, LOCATION, location);
+        reply
+    }
+    /// A whole batch refused: 400 with the batch's own shape.
+    pub(super) fn protocol_error(body: Vec<u8>) -> Self {
+        let mut reply = Self::json(body);
+        reply.status = StatusCode::BAD_REQUEST;
+        reply
+    }
+    /// One call's answer at the tools API.
+    pub(super) fn of_call(answer: &Answer) -> Self {
+        let mut reply = Self::json(self::answer(answer));
+        let retry_after = match &answer.outcome {
+            Ok(_) => None,
+            Err(error) => {
+                reply.status = status(error);
+                told(error, answer.operation.is_some()).retry_after
+            }
+        };
+        // 200 with `ok: false` is not the gateway being unready, so it names no time in the head.
+        let retry_after = retry_after.filter(|_| reply.status != StatusCode::OK);
+        limit_fields(&mut reply.headers, retry_after, rate_of(&answer.outcome));
+        field(&mut reply.headers, request::CALL_ID, answer.id.as_str());
+        reply
+    }
+    pub(super) fn problem(problem: &Problem) -> Self {
+        let mut reply = Self::json(problem.body());
+        reply.status = problem.status;
+        reply.headers.insert(CONTENT_TYPE, PROBLEM_JSON);
+        if problem.status == StatusCode::UNAUTHORIZED {
+            reply.headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(allow) = problem.allow {
+            reply.headers.insert(ALLOW, HeaderValue::from_static(allow));
+        }
+        let error = CallError::Denied(Denied::clone(&problem.denied));
+        limit_fields(&mut reply.headers, told(&error, false).retry_after, None);
+        reply
+    }
+    #[must_use]
+    pub(super) fn run(mut self, run: RunId) -> Self {
+        self.run = Some(run);
+        self
+    }
+    pub(super) fn count(mut self, name: HeaderName, number: usize) -> Self {
+        self.headers.insert(name, HeaderValue::from(number));
+        self
+    }
+
+    pub(super) fn into_response(self, asked: Option<RunId>) -> Response<Full<Bytes>> {
+        let mut response = Response::new(Full::new(Bytes::from(self.body)));
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.headers;
+        let run = self.run.or(asked).unwrap_or_else(RunId::mint);
+        field(response.headers_mut(), request::RUN, run.as_str());
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! A connection's bytes, watched: has a head begun to arrive? Tells a slow head from a quiet connection.
+//! Never reads, holds back or changes a byte of its own.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What is known of a connection's read side.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Watching(Arc<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    bytes: AtomicBool,
+    served: AtomicBool,
+}
+
+impl Watching {
+    /// The bytes read so far belong to a head that has been read.
+    pub(crate) fn head_is_read(&self) {
+        self.0.bytes.store(false, Ordering::Relaxed);
+        self.0.served.store(true, Ordering::Relaxed);
+    }
+    /// At least one whole head has been read.
+    pub(crate) fn served(&self) -> bool {
+        self.0.served.load(Ordering::Relaxed)
+    }
+    /// Bytes came since the last whole head. (Also those of its body: ask only while no exchange is in hand.)
+    pub(crate) fn bytes_came(&self) -> bool {
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Watched<I> {
+    inner: I,
+    watching: Watching,
+}
+
+impl<I> Watched<I> {
+    pub(crate) fn new(inner: I, watching: Watching) -> Self {
+        Self { inner, watching }
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.watching.0.bytes.store(true, Ordering::Relaxed);
+        }
+        polled
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}

@@ -1,0 +1,101 @@
+//! The way in: listeners, connections, heads. Knows hyper and who is at the other end; knows no tools.
+//! Nothing queues here: past the bound a connection is refused at once.
+
+mod accept;
+mod drain;
+mod io;
+mod limits;
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use accept::{Listener, bind_tcp, bind_unix};
+pub use limits::{HEAD_BYTES, HEAD_FIELDS, Limits};
+
+use crate::identity::Peer;
+use crate::telemetry::metrics::Metrics;
+use io::{Watched, Watching};
+
+/// Everything a connection of one listener shares. One `Server` may serve several listeners, on several runtimes:
+/// its bound on connections is over all of them.
+#[derive(Debug, Clone)]
+pub struct Server {
+    pub limits: Limits,
+    pub metrics: Arc<Metrics>,
+    /// Cancelled = accept no more, finish the exchange in hand, close.
+    pub shutdown: CancellationToken,
+    /// Every connection runs under it: drain waits for it.
+    pub tasks: TaskTracker,
+}
+
+impl Server {
+    /// Serves `listener` on the current runtime. The handle ends when `shutdown` has ended the accepting;
+    /// connections go on under `tasks` until their exchange in hand is answered.
+    pub fn serve<S, F>(&self, listener: Listener, service: S) -> JoinHandle<()>
+    where
+        S: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+    {
+        tokio::spawn(accept::accept(self.clone(), listener, service))
+    }
+
+    /// One connection, from its first byte to its last.
+    fn connection<I, S, F>(&self, stream: I, peer: Peer, place: OwnedSemaphorePermit, service: S)
+    where
+        I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        S: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+    {
+        let metrics = self.metrics.clone();
+        let shutdown = self.shutdown.clone();
+        let head_timeout = self.limits.head_timeout;
+        self.tasks.spawn(async move {
+            let watching = Watching::default();
+            let io = TokioIo::new(Watched::new(stream, watching.clone()));
+            let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
+            builder
+                .http1()
+                .timer(TokioTimer::new())
+                .header_read_timeout(head_timeout)
+                .max_buf_size(limits::PARSER_BYTES)
+                .keep_alive(true);
+            let seen = watching.clone();
+            let counted = metrics.clone();
+            let answer = service_fn(move |request: Request<Incoming>| {
+                seen.head_is_read();
+                let refused = limits::refuse_head(request.headers(), request.uri());
+                if refused.is_some() {
+                    counted.request_rejected("head");
+                }
+                let service = service.clone();
+                async move {
+                    Ok::<_, Infallible>(match refused {
+                        Some(response) => response,
+                        None => service(peer, request).await,
+                    })
+                }
+            });
+            let connection = builder.serve_connection(io, answer);
+            if let Err(error) = drain::until_closed(connection, &shutdown, &watching).await {
+                limits::count(&metrics, error.as_ref(), &watching);
+            }
+            drop(place);
+        });
+    }
+}
