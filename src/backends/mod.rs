@@ -1,20 +1,49 @@
-//! Where calls leave. STUB of the contract; the back-end part owns it.
-use std::sync::Arc;
+//! Where calls leave: one adapter a protocol, each a tower `Service` whose only error is `Failed`.
 
+mod answer;
+mod body;
+pub mod classify;
+mod credentials;
+pub mod http;
+mod template;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tower::Service;
+
+use crate::call::{Failed, ToolCall, ToolResult};
 use crate::egress::Egress;
 use crate::policy::snapshot::Tool;
 
-/// The way to one tool: a tower `Service<ToolCall, Response = ToolResult, Error = Failed>`.
+/// The way to one tool. Nothing below the layers can say "denied": its only error is `Failed`.
 #[derive(Debug, Clone)]
 pub enum Backend {
     Http(http::Http),
 }
+
 impl Backend {
-    pub fn http(_tool: &Arc<Tool>, _egress: &Arc<Egress>, _response_bytes: usize) -> Self {
-        unimplemented!()
+    /// A templated HTTP tool; of its answers at most `response_bytes` decoded bytes are read.
+    pub fn http(tool: &Arc<Tool>, egress: &Arc<Egress>, response_bytes: usize) -> Self {
+        Self::Http(http::Http::new(tool, egress, response_bytes))
     }
 }
-pub mod http {
-    #[derive(Debug, Clone)]
-    pub struct Http {}
+
+impl Service<ToolCall> for Backend {
+    type Response = ToolResult;
+    type Error = Failed;
+    type Future = Pin<Box<dyn Future<Output = Result<ToolResult, Failed>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failed>> {
+        match self {
+            Backend::Http(http) => http.poll_ready(cx),
+        }
+    }
+
+    fn call(&mut self, call: ToolCall) -> Self::Future {
+        match self {
+            Backend::Http(http) => http.call(call),
+        }
+    }
 }

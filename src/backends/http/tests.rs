@@ -1,0 +1,5 @@
+mod answers;
+mod connections;
+mod requests;
+mod support;
+mod writes;

@@ -1,0 +1,277 @@
+//! The counting IO between hyper and the socket (or TLS): what "sent", "written" and "first byte" are known by.
+//!
+//! It stands above TLS, so it counts request bytes alone: a `close_notify` does not move the counter, and a flush
+//! that is done has been taken by the kernel through TLS. What was never handed over was never sent.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::call::{Phase, Progress};
+
+/// Kept of an answer that turns out not to be HTTP, as evidence.
+const FIRST_BYTES: usize = 64;
+
+/// Counts of one connection, and the marks of the exchange it now carries.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    written: AtomicU64,
+    exchange: Mutex<Exchange>,
+}
+
+#[derive(Debug, Default)]
+struct Exchange {
+    progress: Option<Progress>,
+    /// An exchange is on; bytes outside of one mark nothing.
+    on: bool,
+    /// `written` when it began.
+    began_at: u64,
+    body_handed_over: bool,
+    written: bool,
+    answered: bool,
+    first: Vec<u8>,
+}
+
+impl Meter {
+    fn lock(&self) -> MutexGuard<'_, Exchange> {
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new exchange begins: from here on bytes are its own.
+    pub(super) fn begin(&self, progress: Option<&Progress>) {
+        *self.lock() = Exchange {
+            progress: progress.cloned(),
+            on: true,
+            began_at: self.written.load(Ordering::Acquire),
+            ..Exchange::default()
+        };
+    }
+
+    /// The exchange is over; the connection may lie idle.
+    pub(super) fn end(&self) {
+        *self.lock() = Exchange::default();
+    }
+
+    /// Bytes of the request that were handed to the socket or to TLS.
+    pub(super) fn sent(&self) -> u64 {
+        self.written.load(Ordering::Acquire).saturating_sub(self.lock().began_at)
+    }
+
+    /// The first bytes of the answer, readable.
+    pub(super) fn first_bytes(&self) -> String {
+        self.lock().first.escape_ascii().to_string()
+    }
+
+    fn wrote(&self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        self.written.fetch_add(bytes as u64, Ordering::AcqRel);
+        let exchange = self.lock();
+        if exchange.on
+            && !exchange.answered
+            && let Some(progress) = &exchange.progress
+        {
+            progress.mark(Phase::Sending);
+        }
+    }
+
+    fn flushed(&self) {
+        let sent = self.sent();
+        let mut exchange = self.lock();
+        if exchange.on && exchange.body_handed_over && !exchange.written && sent > 0 {
+            exchange.written = true;
+            if let Some(progress) = &exchange.progress {
+                progress.mark(Phase::Written);
+            }
+        }
+    }
+
+    fn read(&self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let mut exchange = self.lock();
+        if !exchange.on {
+            return;
+        }
+        let room = FIRST_BYTES.saturating_sub(exchange.first.len());
+        exchange.first.extend(bytes.iter().take(room));
+        let phase = if exchange.answered { Phase::Progress } else { Phase::FirstByte };
+        exchange.answered = true;
+        if let Some(progress) = &exchange.progress {
+            progress.mark(phase);
+        }
+    }
+}
+
+/// A stream whose bytes are counted.
+#[derive(Debug)]
+pub(super) struct Counted<S> {
+    stream: S,
+    meter: Arc<Meter>,
+}
+
+impl<S> Counted<S> {
+    pub(super) fn new(stream: S, meter: Arc<Meter>) -> Self {
+        Self { stream, meter }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
+        if let Poll::Ready(Ok(())) = polled {
+            this.meter.read(buf.filled().get(before..).unwrap_or_default());
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_write(cx, buf);
+        if let Poll::Ready(Ok(bytes)) = polled {
+            this.meter.wrote(bytes);
+        }
+        polled
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
+        if let Poll::Ready(Ok(bytes)) = polled {
+            this.meter.wrote(bytes);
+        }
+        polled
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_flush(cx);
+        if let Poll::Ready(Ok(())) = polled {
+            this.meter.flushed();
+        }
+        polled
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+/// A request body, whole in memory, that tells the meter when hyper has taken all of it.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    bytes: Full<Bytes>,
+    meter: Arc<Meter>,
+}
+
+impl Outgoing {
+    pub(super) fn new(bytes: Bytes, meter: Arc<Meter>) -> Self {
+        let bytes = Full::new(bytes);
+        if bytes.is_end_stream() {
+            meter.lock().body_handed_over = true;
+        }
+        Self { bytes, meter }
+    }
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.bytes).poll_frame(cx);
+        if this.bytes.is_end_stream() {
+            this.meter.lock().body_handed_over = true;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.bytes.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn written_is_the_first_flush_after_the_body_was_handed_over() {
+        let meter = Arc::new(Meter::default());
+        let progress = Progress::start();
+        let (near, mut far) = tokio::io::duplex(1024);
+        let mut io = Counted::new(near, meter.clone());
+        meter.begin(Some(&progress));
+        io.write_all(b"head").await.expect("room");
+        io.flush().await.expect("open");
+        assert_eq!(progress.phase(), Phase::Sending);
+        let body = Outgoing::new(Bytes::new(), meter.clone());
+        assert!(body.is_end_stream());
+        io.flush().await.expect("open");
+        assert_eq!(progress.phase(), Phase::Written);
+        assert_eq!(meter.sent(), 4);
+        far.write_all(b"\x01answer").await.expect("room");
+        let mut buf = [0; 16];
+        assert_eq!(io.read(&mut buf).await.expect("open"), 7);
+        assert_eq!(progress.phase(), Phase::FirstByte);
+        assert_eq!(meter.first_bytes(), "\\x01answer");
+    }
+
+    #[tokio::test]
+    async fn a_new_exchange_counts_from_nothing_and_an_idle_connection_marks_nothing() {
+        let meter = Arc::new(Meter::default());
+        let (near, mut far) = tokio::io::duplex(1024);
+        let mut io = Counted::new(near, meter.clone());
+        meter.begin(None);
+        io.write_all(b"first").await.expect("room");
+        meter.end();
+        let progress = Progress::start();
+        meter.begin(Some(&progress));
+        assert_eq!(meter.sent(), 0);
+        meter.end();
+        far.write_all(b"late").await.expect("room");
+        let mut buf = [0; 16];
+        assert_eq!(io.read(&mut buf).await.expect("open"), 4);
+        assert_eq!(progress.phase(), Phase::Connecting);
+        assert_eq!(meter.first_bytes(), "");
+    }
+}
