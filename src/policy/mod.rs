@@ -1,4 +1,6 @@
 //! What the platform team wrote → what the gateway obeys.
+pub mod reload;
 pub mod schema;
 pub mod snapshot;
 pub mod template;
+pub mod watch;
