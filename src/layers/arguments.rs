@@ -42,7 +42,7 @@ impl ArgumentsCheck {
         if let Some(constraints) = constraints {
             faults.extend(constraints.faults(tree));
         }
-        faults.extend(template::faults(&self.tool.http, arguments));
+        faults.extend(template::faults(&self.tool.http, tree));
         if faults.is_empty() {
             return Ok(());
         }

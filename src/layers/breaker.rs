@@ -45,9 +45,11 @@ impl Breaker {
     pub fn new(tool: &Tool, state: &ToolState, metrics: Arc<ToolMetrics>) -> Self {
         let side = |circuit: &SharedCircuit, mode, metrics| match mode {
             BreakerMode::Disabled => None,
-            BreakerMode::Enforce | BreakerMode::Isolated | BreakerMode::Shadow => {
-                Some(Side { circuit: circuit.clone(), shadow: mode == BreakerMode::Shadow, metrics })
-            }
+            BreakerMode::Enforce | BreakerMode::Isolated | BreakerMode::Shadow => Some(Side {
+                circuit: circuit.clone(),
+                shadow: mode == BreakerMode::Shadow,
+                metrics,
+            }),
         };
         Self(Arc::new(Inner {
             tool: tool.name.clone(),
@@ -89,8 +91,8 @@ impl Breaker {
         };
         trace.note().rule = Some(whose.into());
         let message = format!("tool {} is temporarily unavailable", self.0.tool);
-        let denied = Denied::new(DenyCode::CircuitOpen, message)
-            .detail(Detail::Circuit { since, isolated });
+        let denied =
+            Denied::new(DenyCode::CircuitOpen, message).detail(Detail::Circuit { since, isolated });
         match wait {
             Some(wait) => denied.retry_after(come_back(wait)),
             None => denied,
@@ -172,8 +174,8 @@ impl Gate for Breaker {
         // The wider circuit first: when the tool's own then refuses, the upstream's permit drops and is given back.
         let upstream = ask(&self.0.upstream)
             .map_err(|refused| self.refused(refused, &call.trace, "breaker of the upstream"))?;
-        let own = ask(&self.0.own)
-            .map_err(|refused| self.refused(refused, &call.trace, "breaker"))?;
+        let own =
+            ask(&self.0.own).map_err(|refused| self.refused(refused, &call.trace, "breaker"))?;
         if let Some(side) = &self.0.own {
             call.trace.note().circuit = Some(side.circuit.lock().shown(now).as_str());
         }

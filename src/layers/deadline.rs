@@ -2,22 +2,13 @@
 //! `journal` between intent and end.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::gate::{Gate, Permit};
+use super::gate::{Gate, Permit, min_attempt};
 use crate::call::code::DenyCode;
 use crate::call::{Denied, Ended, TimedOutBy, ToolCall};
 use crate::policy::snapshot::Tool;
-
-/// No attempt starts with less time than this left, nor a tool's with less than all of its own total.
-const MIN_ATTEMPT: Duration = Duration::from_millis(250);
-
-/// Least time that makes an attempt at this tool worth starting.
-pub fn min_attempt(tool: &Tool) -> Duration {
-    MIN_ATTEMPT.min(tool.timeout.total)
-}
 
 #[derive(Debug)]
 pub struct Deadline(pub Arc<Tool>);
@@ -30,7 +21,7 @@ impl Gate for Deadline {
         let looped = self.0.retry.as_ref().and_then(|retry| now.checked_add(retry.deadline));
         let by_loop = looped.filter(|at| *at < call.deadline);
         let deadline = by_loop.unwrap_or(call.deadline);
-        if deadline.saturating_duration_since(now) < min_attempt(&self.0) {
+        if deadline.saturating_duration_since(now) < min_attempt(&self.0.timeout) {
             let message = format!("no time is left to call tool {}", self.0.name);
             return Err(Denied::new(DenyCode::DeadlineExceeded, message));
         }

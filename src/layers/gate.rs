@@ -12,6 +12,7 @@ use std::time::Duration;
 use tower::{Layer, Service};
 
 use crate::call::{CallError, Denied, Ended, Outcome, ToolCall, ToolResult};
+use crate::policy::snapshot::Timeouts;
 
 /// A decision before the call. Pure but for its own state: nothing here waits.
 pub trait Gate: Send + Sync + 'static {
@@ -40,12 +41,8 @@ pub type Answering = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 /// The layers below: any service of calls whose error is, or becomes, a [`CallError`]. A bound with a blanket
 /// implementation.
 pub trait Below:
-    Service<
-        ToolCall,
-        Response = ToolResult,
-        Error: Into<CallError> + Send,
-        Future: Future + Send + 'static,
-    > + Clone
+    Service<ToolCall, Response = ToolResult, Error: Into<CallError> + Send, Future: Send + 'static>
+    + Clone
     + Send
     + Sync
     + 'static
@@ -56,7 +53,7 @@ impl<S> Below for S where
             ToolCall,
             Response = ToolResult,
             Error: Into<CallError> + Send,
-            Future: Future + Send + 'static,
+            Future: Send + 'static,
         > + Clone
         + Send
         + Sync
@@ -140,4 +137,12 @@ impl<G: Gate, S: Below> Service<ToolCall> for Gated<G, S> {
 pub fn come_back(wait: Duration) -> Duration {
     let ms = wait.as_nanos().div_ceil(1_000_000).max(1);
     Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
+}
+
+/// No attempt starts with less time than this left.
+const MIN_ATTEMPT: Duration = Duration::from_millis(250);
+
+/// Least time that makes an attempt worth starting: no more than all the time it may take.
+pub fn min_attempt(timeouts: &Timeouts) -> Duration {
+    MIN_ATTEMPT.min(timeouts.total)
 }

@@ -205,9 +205,9 @@ impl State {
         }
         for (id, agent) in &snapshot.agents {
             let before = old.agents.get(id);
-            let places = agent.bulkhead.map(|limit| {
-                keep_places(before.and_then(|state| state.places.as_ref()), limit)
-            });
+            let places = agent
+                .bulkhead
+                .map(|limit| keep_places(before.and_then(|state| state.places.as_ref()), limit));
             let bucket = keep_bucket(
                 before.and_then(|state| state.bucket.as_ref()),
                 agent.rate_limit.as_ref(),
@@ -252,9 +252,14 @@ impl State {
 
     /// True while the tool's circuit lets calls pass (for alternatives).
     pub fn is_closed(&self, tool: &ToolName) -> bool {
-        let state = self.lock().tools.get(tool).cloned();
-        state.is_some_and(|state| state.breaker(Instant::now()) != Shown::Open.as_str()
-            && state.breaker(Instant::now()) != Shown::Isolated.as_str())
+        let Some(state) = self.lock().tools.get(tool).cloned() else { return false };
+        let circuit = state.circuit.lock();
+        match circuit.policy().mode {
+            BreakerMode::Shadow | BreakerMode::Disabled => true,
+            BreakerMode::Enforce | BreakerMode::Isolated => {
+                circuit.shown(Instant::now()) == Shown::Closed
+            }
+        }
     }
 
     /// For the scrape. What is not governance (runs, reviews, the store) is left to whoever knows it.
@@ -381,8 +386,7 @@ fn keep_run(
     policy: &RunPolicy,
 ) {
     if let Some(limit) = &policy.rate_limit {
-        runs.entry(policy.name.clone())
-            .or_insert_with(|| keep_keyed(old.get(&policy.name), limit));
+        runs.entry(policy.name.clone()).or_insert_with(|| keep_keyed(old.get(&policy.name), limit));
     }
 }
 

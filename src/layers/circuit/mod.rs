@@ -193,8 +193,11 @@ impl Circuit {
             }
             (State::HalfOpen { .. }, Verdict::Good) => self.close(false, now),
             (State::HalfOpen { .. }, Verdict::Bad) => self.open(now),
-            (State::HalfOpen { .. }, Verdict::Neutral) => self.state = State::HalfOpen { slot: None },
-            (State::Closed { .. }, Verdict::Neutral) | (State::Open { .. } | State::Isolated, _) => {}
+            (State::HalfOpen { .. }, Verdict::Neutral) => {
+                self.state = State::HalfOpen { slot: None }
+            }
+            (State::Closed { .. }, Verdict::Neutral)
+            | (State::Open { .. } | State::Isolated, _) => {}
         }
         Heard::Taken
     }
@@ -282,10 +285,7 @@ impl Circuit {
     }
 
     fn refused_until(&self, until: Instant, now: Instant) -> Refused {
-        Refused::Open {
-            since: self.down_since,
-            retry_after: until.saturating_duration_since(now),
-        }
+        Refused::Open { since: self.down_since, retry_after: until.saturating_duration_since(now) }
     }
 
     /// A verdict while closed. The consecutive counter stands outside the windows, so that a slow outage with
@@ -343,7 +343,8 @@ impl Circuit {
     /// min(`open_for` · 2^(n−1), `open_max`), and a random share on top: jitter only lengthens.
     fn open_time(&mut self) -> Duration {
         let doublings = self.openings.saturating_sub(1).min(MAX_DOUBLINGS);
-        let grown = self.policy.open_for.saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX));
+        let grown =
+            self.policy.open_for.saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX));
         let base = grown.min(self.policy.open_max);
         let most = base.as_nanos() * u128::from(self.policy.open_jitter_permille) / 1000;
         let most = u64::try_from(most).unwrap_or(u64::MAX);

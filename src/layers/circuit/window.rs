@@ -18,22 +18,22 @@ struct Bucket {
 
 /// Counts verdicts and, among them, hits (failures, or slow calls).
 #[derive(Debug, Clone)]
-pub struct Window {
+pub(super) struct Window {
     policy: RatioPolicy,
     base: Instant,
     buckets: [Bucket; BUCKETS],
 }
 
 impl Window {
-    pub fn new(policy: RatioPolicy, now: Instant) -> Self {
+    pub(super) fn new(policy: RatioPolicy, now: Instant) -> Self {
         Self { policy, base: now, buckets: [Bucket::default(); BUCKETS] }
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.buckets = [Bucket::default(); BUCKETS];
     }
 
-    pub fn push(&mut self, hit: bool, now: Instant) {
+    pub(super) fn push(&mut self, hit: bool, now: Instant) {
         let tick = self.tick(now);
         let at = usize::try_from(tick % BUCKETS as u64).unwrap_or(0);
         if let Some(bucket) = self.buckets.get_mut(at) {
@@ -46,7 +46,7 @@ impl Window {
     }
 
     /// `(verdicts, hits)` that are still inside the window.
-    pub fn counts(&self, now: Instant) -> (u64, u64) {
+    pub(super) fn counts(&self, now: Instant) -> (u64, u64) {
         let tick = self.tick(now);
         self.buckets
             .iter()
@@ -55,7 +55,7 @@ impl Window {
     }
 
     /// At least the named share of at least the named number of verdicts: `>=` in both.
-    pub fn trips(&self, now: Instant) -> bool {
+    pub(super) fn trips(&self, now: Instant) -> bool {
         let (total, hits) = self.counts(now);
         total > 0
             && total >= u64::from(self.policy.min_calls)
