@@ -36,3 +36,5 @@ pub mod frontends;
 pub mod health;
 
 pub mod config;
+
+pub mod cli;

@@ -4,7 +4,6 @@
 
 mod output;
 mod probe;
-mod run;
 mod version;
 
 use std::process::ExitCode;
@@ -43,8 +42,6 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Run the gateway until it is told to stop
-    Run(run::Args),
     /// Ask a running gateway whether it is live or ready
     Probe(probe::Args),
     /// Print the version
@@ -58,7 +55,6 @@ pub fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let exit = match cli.verb {
-        Verb::Run(args) => run::run(&args),
         Verb::Probe(args) => probe::run(&args),
         Verb::Version => version::run(),
     };
@@ -89,15 +85,7 @@ mod tests {
 
     #[test]
     fn unknown_words_and_flags_are_usage_errors() {
-        for words in [
-            vec!["checkrein", "walk"],
-            vec!["checkrein", "run", "-p", "p.yaml", "--polcy-poll", "1s"],
-            vec!["checkrein", "run", "-p", "p.yaml", "--drain-timeout", "25"],
-            vec!["checkrein", "run", "-p", "p.yaml", "--listen", "7411"],
-            vec!["checkrein", "run", "-p", "p.yaml", "--workers", "0"],
-            vec!["checkrein", "run", "-p", "p.yaml", "--audit", "syslog"],
-            vec!["checkrein", "probe", "started"],
-        ] {
+        for words in [vec!["checkrein", "walk"], vec!["checkrein", "probe", "started"]] {
             let error = Cli::try_parse_from(&words).expect_err("refused");
             assert!(error.use_stderr(), "{words:?}");
             assert_eq!(usage(&error), ExitCode::from(2), "{words:?}");
