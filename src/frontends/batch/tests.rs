@@ -211,12 +211,10 @@ fn arguments_over_their_bounds_are_one_calls_fault() {
     for form in FORMS {
         for (text, too_large) in [(&deep, false), (&long, true)] {
             let turn = parse(form, &message(form, &[("c1", "t", text)])).expect("a message");
-            match &only(&turn).payload {
-                Payload::Malformed(malformed) => {
-                    assert_eq!(malformed.too_large.is_some(), too_large, "{form:?}");
-                }
-                other => panic!("{form:?} {other:?}"),
-            }
+            let Payload::Malformed(malformed) = &only(&turn).payload else {
+                panic!("{form:?} took them")
+            };
+            assert_eq!(malformed.too_large.is_some(), too_large, "{form:?}");
         }
     }
 }
