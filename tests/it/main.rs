@@ -1,4 +1,5 @@
 //! The one integration binary: everything that needs no third-party program.
 
 mod architecture;
+mod golden;
 mod metrics_doc;
