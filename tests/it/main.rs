@@ -2,4 +2,5 @@
 
 mod architecture;
 mod golden;
+mod deploy;
 mod metrics_doc;
