@@ -1,6 +1,6 @@
 //! The one integration binary: everything that needs no third-party program.
 
 mod architecture;
-mod golden;
 mod deploy;
+mod golden;
 mod metrics_doc;
