@@ -1,17 +1,42 @@
-//! Which stack a call goes through, in which order calls of a batch run, which state the loop is in.
-//! STUB of the contract for front ends: signatures fixed, bodies the engine part's.
-use std::sync::Arc;
+//! Which stack a call goes through, in which order the calls of a message run, which state the loop is in. One policy
+//! snapshot governs a request from its first byte to its last, whatever is installed meanwhile.
+
+mod asking;
+mod batch;
+mod build;
+mod routes;
+mod suggest;
+mod together;
+mod turn;
+mod views;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use crate::call::batch::Turn;
+use crate::call::batch::{Paired, Turn};
+use crate::call::code::DenyCode;
 use crate::call::turn::LoopState;
 use crate::call::{
     AgentId, CallId, CallerKey, Denied, Digest, Dimension, Effect, FrontEnd, OperationId, Outcome,
     Payload, RunId, ToolName,
 };
-use crate::policy::snapshot::Snapshot;
+use crate::layers::stack::{Gates, Inner};
+use crate::layers::state::State;
+use crate::ledger::Ledger;
+use crate::policy::snapshot::{Snapshot, Tool};
+use crate::run::Runs;
+use crate::telemetry::metrics::{Metrics, StateSource, StateView};
+use crate::telemetry::record::Recorder;
+use asking::Asking;
+use routes::{Current, Routes};
+
+/// When an agent that met a gateway on its way out may ask again: another one is there by then.
+const DRAINING_AGAIN: Duration = Duration::from_secs(1);
 
 /// Who asks, from the connection and the head; never from a body.
 #[derive(Debug, Clone)]
@@ -101,44 +126,179 @@ pub struct BodyLimits {
     pub batch_calls: usize,
 }
 
+/// What an engine is made of; all of it outlives every policy.
 #[derive(Debug)]
-pub struct Engine {}
+pub struct Parts {
+    pub snapshot: Arc<Snapshot>,
+    pub state: Arc<State>,
+    pub runs: Arc<Runs>,
+    pub ledger: Arc<Ledger>,
+    pub metrics: Arc<Metrics>,
+    pub recorder: Arc<Recorder>,
+    /// Detached writes and drains; shutdown waits for it.
+    pub tasks: TaskTracker,
+}
+
+/// Makes the routes of a snapshot; the second argument are those in force, if any.
+type Build = Box<dyn Fn(&Gates, Option<&Routes>) -> Routes + Send + Sync>;
+
+pub struct Engine {
+    current: Current,
+    state: Arc<State>,
+    runs: Arc<Runs>,
+    ledger: Arc<Ledger>,
+    metrics: Arc<Metrics>,
+    recorder: Arc<Recorder>,
+    tasks: TaskTracker,
+    draining: CancellationToken,
+    build: Build,
+    /// One policy at a time.
+    installing: Mutex<()>,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("revision", &self.snapshot().revision)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the scrape reads. Weak: the metrics must not keep the engine, which keeps them, alive.
+struct Source(Weak<Engine>);
+
+impl StateSource for Source {
+    fn read(&self) -> StateView {
+        self.0.upgrade().map(|engine| engine.read()).unwrap_or_default()
+    }
+}
+
 impl Engine {
+    /// An engine whose tools are the real back ends. The first policy is in force when it returns.
+    pub fn new(parts: Parts) -> Arc<Self> {
+        Self::with_build(parts, Box::new(build::real))
+    }
+
+    /// An engine with other innermost services in place of the back ends; every layer above them is the real one.
+    pub fn with_inner<S: Inner>(
+        parts: Parts,
+        inner: impl Fn(&Arc<Tool>) -> S + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Self::with_build(parts, Box::new(move |gates, _| build::routes(gates, None, &inner)))
+    }
+
+    fn with_build(parts: Parts, build: Build) -> Arc<Self> {
+        let Parts { snapshot, state, runs, ledger, metrics, recorder, tasks } = parts;
+        let draining = CancellationToken::new();
+        state.adopt(&snapshot);
+        metrics.load(&build::labels(&snapshot));
+        let gates = Gates {
+            snapshot,
+            state: state.clone(),
+            runs: runs.clone(),
+            ledger: ledger.clone(),
+            metrics: metrics.clone(),
+            recorder: recorder.clone(),
+            tasks: tasks.clone(),
+            draining: draining.clone(),
+        };
+        let current = Current::new(build(&gates, None));
+        let installing = Mutex::new(());
+        let engine = Arc::new(Self {
+            current,
+            state,
+            runs,
+            ledger,
+            metrics,
+            recorder,
+            tasks,
+            draining,
+            build,
+            installing,
+        });
+        engine.metrics.set_state_source(Arc::new(Source(Arc::downgrade(&engine))));
+        engine
+    }
+
+    /// Puts a policy in force, as a whole. Requests that have begun end under the one they began with.
+    pub fn install(&self, snapshot: Arc<Snapshot>) {
+        let _one_at_a_time = self.installing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before the stacks: they look up their handles and their state while they are built.
+        self.state.adopt(&snapshot);
+        self.metrics.load(&build::labels(&snapshot));
+        let gates = Gates {
+            snapshot,
+            state: self.state.clone(),
+            runs: self.runs.clone(),
+            ledger: self.ledger.clone(),
+            metrics: self.metrics.clone(),
+            recorder: self.recorder.clone(),
+            tasks: self.tasks.clone(),
+            draining: self.draining.clone(),
+        };
+        let routes = (self.build)(&gates, Some(&self.current.load()));
+        self.current.store(routes);
+    }
+
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        unimplemented!()
+        self.current.load().snapshot.clone()
     }
+
     pub fn body_limits(&self) -> BodyLimits {
-        unimplemented!()
+        let routes = self.current.load();
+        let limits = &routes.snapshot.limits;
+        BodyLimits {
+            request_bytes: limits.request_bytes,
+            argument_bytes: limits.argument_bytes,
+            argument_depth: limits.argument_depth,
+            batch_calls: limits.batch_calls,
+        }
     }
+
+    /// From here on nothing new begins: requests are refused `draining`, calls that have started end, calls of a
+    /// message that have not are answered `draining`.
+    pub fn drain(&self) {
+        self.draining.cancel();
+        self.metrics.draining(true);
+    }
+
     pub fn draining(&self) -> bool {
-        unimplemented!()
+        self.draining.is_cancelled()
     }
+
+    /// Ends idle and timed-out runs, forgets what is past its time; called on a timer.
+    pub fn sweep(&self) {
+        self.runs.sweep(tokio::time::Instant::now());
+        self.ledger.sweep();
+        self.state.sweep();
+    }
+
     /// The run it went to and how it ended; `Err` = refused before there was a run (`run_unknown`, draining, …).
-    pub async fn call(&self, _single: Single) -> Result<(RunId, Answer), Denied> {
-        unimplemented!()
+    pub async fn call(&self, single: Single) -> Result<(RunId, Answer), Denied> {
+        let Single { asker, id, tool, payload, caller_key } = single;
+        let asking = self.asking(&asker)?;
+        let _busy = asking.run.busy();
+        let answer = asking.send(Paired { id, tool, payload }, caller_key).await;
+        Ok((asking.run.id().clone(), answer))
     }
-    pub async fn turn(&self, _ask: TurnAsk) -> Result<TurnAnswer, Denied> {
-        unimplemented!()
+
+    /// One assistant message. `Err` = refused before there was a run; a message refused whole is an answer whose
+    /// state is `protocol_error`.
+    pub async fn turn(&self, ask: TurnAsk) -> Result<TurnAnswer, Denied> {
+        let asking = self.asking(&ask.asker)?;
+        let _busy = asking.run.busy();
+        Ok(asking.turn(ask).await)
     }
-    /// In order of name, and how many are hidden (broken, quarantined).
-    pub fn tools_for(&self, _agent: &AgentId) -> (Vec<ToolInfo>, usize) {
-        unimplemented!()
+
+    fn asking(&self, asker: &Asker) -> Result<Asking, Denied> {
+        if self.draining() {
+            return Err(draining());
+        }
+        Asking::new(self, asker)
     }
-    pub fn open_run(
-        &self,
-        _agent: &AgentId,
-        _goal: Option<String>,
-        _budget: Option<&str>,
-    ) -> Result<RunView, Denied> {
-        unimplemented!()
-    }
-    pub fn run_view(&self, _agent: &AgentId, _run: &RunId) -> Result<RunView, Denied> {
-        unimplemented!()
-    }
-    pub fn run_summary(&self, _agent: &AgentId, _run: &RunId) -> Result<RunSummary, Denied> {
-        unimplemented!()
-    }
-    pub fn finish_run(&self, _agent: &AgentId, _run: &RunId) -> Result<RunView, Denied> {
-        unimplemented!()
-    }
+}
+
+fn draining() -> Denied {
+    Denied::new(DenyCode::Draining, "the gateway is restarting; nothing was sent")
+        .retry_after(DRAINING_AGAIN)
 }

@@ -25,7 +25,6 @@ use crate::call::{
 use crate::policy::snapshot::{FusePolicy, RunPolicy};
 
 pub use registry::Runs;
-#[expect(unused_imports, reason = "the engine refuses rounds with it")]
 pub(crate) use usage::exhausted;
 
 /// Which run a request means.

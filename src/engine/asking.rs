@@ -1,0 +1,162 @@
+//! One request: the policy it began under, its run, its deadline; and the way of one call through its stack.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use super::routes::Routes;
+use super::together::unless_it_panics;
+use super::{Answer, Asker, Engine, suggest};
+use crate::call::batch::Paired;
+use crate::call::code::DenyCode;
+use crate::call::outcome::outcome_label;
+use crate::call::{
+    CallError, CallerKey, Denied, Detail, Effect, Failed, FrontEnd, Outcome, TimedOutBy, ToolCall,
+    Trace, judge,
+};
+use crate::layers::state::State;
+use crate::policy::snapshot::{Agent, Tool};
+use crate::run::{Run, Wanted};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::record::{CallFacts, Recorder};
+
+pub(super) struct Asking {
+    pub(super) routes: Arc<Routes>,
+    pub(super) agent: Arc<Agent>,
+    pub(super) run: Arc<Run>,
+    deadline: Instant,
+    deadline_of: TimedOutBy,
+    front_end: FrontEnd,
+    pub(super) draining: CancellationToken,
+    state: Arc<State>,
+    metrics: Arc<Metrics>,
+    recorder: Arc<Recorder>,
+}
+
+impl Asking {
+    /// Enters the run. Refused: `run_unknown`, `budget_exhausted {live_runs}`, or an agent the policy in force no
+    /// longer has.
+    pub(super) fn new(engine: &Engine, asker: &Asker) -> Result<Self, Denied> {
+        let routes = engine.current.load();
+        let agent = routes.snapshot.agents.get(&asker.agent).cloned().ok_or_else(|| {
+            Denied::new(DenyCode::Unauthenticated, "the policy in force does not know this agent")
+        })?;
+        let now = Instant::now();
+        let wanted = asker.run.clone().map_or(Wanted::Ambient, Wanted::Named);
+        let run = engine.runs.enter(&agent, &wanted, now)?;
+        // The caller's time only shortens.
+        let callers = asker.timeout.and_then(|timeout| now.checked_add(timeout));
+        let (deadline, deadline_of) = match callers {
+            Some(callers) if callers < run.deadline() => (callers, TimedOutBy::Call),
+            Some(_) | None => (run.deadline(), TimedOutBy::Run),
+        };
+        Ok(Self {
+            routes,
+            agent,
+            run,
+            deadline,
+            deadline_of,
+            front_end: asker.front_end,
+            draining: engine.draining.clone(),
+            state: engine.state.clone(),
+            metrics: engine.metrics.clone(),
+            recorder: engine.recorder.clone(),
+        })
+    }
+
+    /// The tool a call would be sent to.
+    pub(super) fn tool(&self, call: &Paired) -> Option<&Arc<Tool>> {
+        self.routes.tool(&self.agent, &call.tool, &call.payload)
+    }
+
+    pub(super) fn writes(&self, call: &Paired) -> bool {
+        self.tool(call).is_some_and(|tool| tool.effect == Effect::Write)
+    }
+
+    /// Through the stack of its tool, whatever comes of it.
+    pub(super) async fn send(&self, paired: Paired, caller_key: Option<CallerKey>) -> Answer {
+        let tool = self.tool(&paired).cloned();
+        let stack = self.routes.stack(tool.as_ref());
+        let call = self.call(paired, caller_key);
+        let (id, name, trace) = (call.id.clone(), call.tool.clone(), call.trace.clone());
+        let outcome = unless_it_panics(stack.oneshot(call)).await.unwrap_or_else(|| {
+            let message = "a fault of the gateway ended this call; it has been reported";
+            Err(Failed::internal(message).into())
+        });
+        let alternatives = tool.map_or_else(Vec::new, |tool| {
+            suggest::alternatives(&tool, &self.agent, &self.state, &outcome)
+        });
+        let noted = trace.note();
+        Answer {
+            id,
+            tool: name,
+            outcome,
+            attempts: u32::try_from(noted.attempts.len()).unwrap_or(u32::MAX),
+            operation: noted.operation,
+            alternatives,
+        }
+    }
+
+    /// A call that never gets to a stack: no budget is taken, the tool is not touched; counted and recorded all the
+    /// same.
+    pub(super) fn unsent(&self, paired: Paired, denied: Denied) -> Answer {
+        if let Detail::Budget { dimension, .. } = &denied.detail {
+            self.metrics.agent(self.agent.id.as_str()).budget_exhausted(*dimension);
+        }
+        let call = self.call(paired, None);
+        let error = CallError::Denied(denied);
+        let executed = judge::executed(&error);
+        let outcome: Outcome = Err(error);
+        let label = outcome_label(&outcome);
+        self.metrics.tool(call.tool.as_str()).call(label, Duration::ZERO);
+        self.metrics.agent(self.agent.id.as_str()).call(label);
+        let noted = call.trace.note().clone();
+        let known = self.routes.snapshot.tools.get(&call.tool);
+        self.recorder.call(&CallFacts {
+            call: &call,
+            effect: known.map_or("", |tool| tool.effect.as_str()),
+            revision: &self.routes.snapshot.revision.0,
+            outcome: label,
+            executed: executed.as_str(),
+            result: Some(&outcome),
+            duration: Duration::ZERO,
+            noted: &noted,
+        });
+        self.run.note_end(&call, None, &outcome, Duration::ZERO);
+        Answer {
+            id: call.id,
+            tool: call.tool,
+            outcome,
+            attempts: 0,
+            operation: None,
+            alternatives: Vec::new(),
+        }
+    }
+
+    fn call(&self, paired: Paired, caller_key: Option<CallerKey>) -> ToolCall {
+        let trace = Trace::default();
+        trace.note().deadline_of = Some(self.deadline_of);
+        ToolCall {
+            id: paired.id,
+            agent: self.agent.id.clone(),
+            run: self.run.id().clone(),
+            tool: paired.tool,
+            front_end: self.front_end,
+            payload: paired.payload,
+            caller_key,
+            began: Instant::now(),
+            deadline: self.deadline,
+            admitted: None,
+            single_attempt: false,
+            place: None,
+            handoff: None,
+            entry: None,
+            send_gate: None,
+            progress: None,
+            trace,
+        }
+    }
+}
