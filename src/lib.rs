@@ -32,9 +32,3 @@ pub mod engine;
 pub mod server;
 
 pub mod frontends;
-
-pub mod health;
-
-pub mod config;
-
-pub mod cli;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, LOCATION};
-use http::{HeaderMap, HeaderValue, Method, Request};
+use http::{HeaderMap, HeaderValue, Method};
 use tower::Service;
 use url::Url;
 
@@ -201,19 +201,5 @@ impl Inner {
     }
 }
 
-impl Outline {
-    fn to_http(&self) -> Result<Request<Bytes>, Failed> {
-        let mut request = Request::builder()
-            .method(self.method.clone())
-            .uri(self.target.as_str())
-            .body(self.body.clone())
-            .map_err(|error| {
-                classify::not_sent(&format!("the request cannot be written: {error}"))
-            })?;
-        *request.headers_mut() = self.headers.clone();
-        Ok(request)
-    }
-}
-
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HOST, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Method};
+use http::{HeaderMap, HeaderValue, Method, Request};
 use serde_json::{Map, Value};
 
-use crate::call::Fault;
+use super::classify;
+use crate::call::{Failed, Fault};
 use crate::policy::snapshot::{BodyEncoding, HttpTemplate, PathPiece, Rest, Tool, Upstream};
 use crate::policy::template::{self, Place, header_text, is_unreserved, pairs, place, segment};
 
@@ -27,6 +28,21 @@ pub(super) struct Outline {
     pub(super) target: String,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
+}
+
+impl Outline {
+    /// As hyper takes it.
+    pub(super) fn to_http(&self) -> Result<Request<Bytes>, Failed> {
+        let mut request = Request::builder()
+            .method(self.method.clone())
+            .uri(self.target.as_str())
+            .body(self.body.clone())
+            .map_err(|error| {
+                classify::not_sent(&format!("the request cannot be written: {error}"))
+            })?;
+        *request.headers_mut() = self.headers.clone();
+        Ok(request)
+    }
 }
 
 /// Writes the request of a call. `Err` names the first argument that has no spelling in its place; the `arguments`

@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 use super::idle::Idle;
 use super::io::{Counted, Meter, Outgoing};
 use super::tls::Tls;
-use super::{Resolver, SendError, connect};
+use super::{Blocked, Resolver, SendError, connect};
 use crate::call::{Phase, Progress, SendGate};
 use crate::policy::snapshot::Upstream;
 
@@ -74,7 +74,7 @@ impl Way {
     /// Sends once. The request's target is in origin form and its `Host` is set by the caller.
     pub async fn send(&self, request: Request<Bytes>, ask: Ask<'_>) -> Result<Answer, SendError> {
         if !self.allowed {
-            return Err(self.blocked(super::guard::Blocked::Host));
+            return Err(self.blocked(Blocked::Host));
         }
         let kept = if ask.fresh { None } else { self.idle.take() };
         let reused = kept.is_some();
@@ -102,26 +102,18 @@ impl Way {
     }
 
     async fn connect(&self) -> Result<Connection, SendError> {
-        let connected = connect::connect(&self.resolver, &self.upstream).await;
-        let stream = connected.map_err(|error| match error {
-            SendError::Blocked(why) => self.blocked(why),
-            SendError::Dns(_)
-            | SendError::Connect(_)
-            | SendError::Untrusted(_)
-            | SendError::TlsCut(_)
-            | SendError::GateShut(_)
-            | SendError::ZeroBytes { .. }
-            | SendError::Reset(_)
-            | SendError::NotHttp { .. }
-            | SendError::HeadTooLarge => error,
-        })?;
-        match &self.tls {
+        let tls = match &self.tls {
+            None => None,
+            Some(Ok(tls)) => Some(tls),
+            Some(Err(why)) => return Err(SendError::Untrusted(why.clone())),
+        };
+        let stream = match connect::connect(&self.resolver, &self.upstream).await {
+            Err(SendError::Blocked(why)) => return Err(self.blocked(why)),
+            other => other?,
+        };
+        match tls {
             None => Connection::start(stream, &self.drivers).await,
-            Some(Ok(tls)) => {
-                let stream = tls.handshake(stream).await?;
-                Connection::start(stream, &self.drivers).await
-            }
-            Some(Err(why)) => Err(SendError::Untrusted(why.clone())),
+            Some(tls) => Connection::start(tls.handshake(stream).await?, &self.drivers).await,
         }
     }
 
@@ -130,7 +122,7 @@ impl Way {
         self.metrics.egress_blocked("redirect");
     }
 
-    fn blocked(&self, why: super::guard::Blocked) -> SendError {
+    fn blocked(&self, why: Blocked) -> SendError {
         self.metrics.egress_blocked(why.reason());
         SendError::Blocked(why)
     }

@@ -138,10 +138,13 @@ fn connect_to(address: SocketAddr) -> impl Future<Output = io::Result<TcpStream>
 
 /// An operating system's words, without what a resolver adds around them.
 fn reason(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => "connection refused".into(),
-        io::ErrorKind::NetworkUnreachable => "network unreachable".into(),
-        io::ErrorKind::HostUnreachable => "host unreachable".into(),
-        _ => error.to_string(),
-    }
+    let plain = [
+        (io::ErrorKind::ConnectionRefused, "connection refused"),
+        (io::ErrorKind::NetworkUnreachable, "network unreachable"),
+        (io::ErrorKind::HostUnreachable, "host unreachable"),
+    ];
+    plain
+        .iter()
+        .find(|(kind, _)| *kind == error.kind())
+        .map_or_else(|| error.to_string(), |(_, words)| (*words).to_owned())
 }

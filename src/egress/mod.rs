@@ -115,6 +115,11 @@ impl Egress {
         }
     }
 
+    /// Connections to tools now open, idle ones too, of all snapshots in force.
+    pub fn open_connections(&self) -> usize {
+        self.drivers.len()
+    }
+
     fn make(&self, upstream: &Arc<Upstream>, previous: Option<&Egress>) -> Arc<Way> {
         let before = previous
             .filter(|egress| egress.rules.min_tls13 == self.rules.min_tls13)

@@ -1,6 +1,4 @@
 //! What operators see: metrics, records of calls, diagnostics.
 
-pub mod logs;
 pub mod metrics;
 pub mod record;
-pub mod redact;

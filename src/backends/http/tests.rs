@@ -1,5 +1,6 @@
 mod answers;
 mod connections;
 mod requests;
-mod support;
+pub(crate) mod support;
+mod tls;
 mod writes;

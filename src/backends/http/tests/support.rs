@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderValue, Method};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
@@ -28,7 +28,7 @@ use crate::policy::snapshot::{
 use crate::strict_json::Limits;
 use crate::telemetry::metrics::Metrics;
 
-pub(super) const RESPONSE_BYTES: usize = 1 << 20;
+pub(crate) const RESPONSE_BYTES: usize = 1 << 20;
 
 fn rule() -> Rule {
     Rule { path: Arc::from("tools.test"), line: 1 }
@@ -48,7 +48,7 @@ fn breaker() -> BreakerPolicy {
     }
 }
 
-pub(super) fn upstream(host: &str, port: u16) -> Upstream {
+pub(crate) fn upstream(host: &str, port: u16) -> Upstream {
     Upstream {
         name: UpstreamName::new("shop").expect("a name"),
         rule: rule(),
@@ -76,7 +76,7 @@ pub(super) fn upstream(host: &str, port: u16) -> Upstream {
 }
 
 /// `GET /orders/{order_id}` for a read, `POST /orders` for a write; a whole JSON result.
-pub(super) fn tool(effect: Effect, upstream: Upstream) -> Tool {
+pub(crate) fn tool(effect: Effect, upstream: Upstream) -> Tool {
     let read = effect == Effect::Read;
     Tool {
         name: ToolName::new("order").expect("a name"),
@@ -136,15 +136,15 @@ pub(super) fn tool(effect: Effect, upstream: Upstream) -> Tool {
     }
 }
 
-pub(super) fn read_at(server: &Server) -> Tool {
+pub(crate) fn read_at(server: &Server) -> Tool {
     tool(Effect::Read, upstream("127.0.0.1", server.address.port()))
 }
 
-pub(super) fn write_at(server: &Server) -> Tool {
+pub(crate) fn write_at(server: &Server) -> Tool {
     tool(Effect::Write, upstream("127.0.0.1", server.address.port()))
 }
 
-pub(super) fn snapshot(tool: &Arc<Tool>) -> Snapshot {
+pub(crate) fn snapshot(tool: &Arc<Tool>) -> Snapshot {
     Snapshot {
         name: Arc::from("test"),
         revision: Revision(Arc::from("0")),
@@ -175,21 +175,21 @@ pub(super) fn snapshot(tool: &Arc<Tool>) -> Snapshot {
     }
 }
 
-pub(super) fn egress(tool: &Arc<Tool>) -> Arc<Egress> {
+pub(crate) fn egress(tool: &Arc<Tool>) -> Arc<Egress> {
     Egress::new(&snapshot(tool), None, Metrics::new())
 }
 
-pub(super) fn egress_with(tool: &Arc<Tool>, resolver: Resolver) -> Arc<Egress> {
+pub(crate) fn egress_with(tool: &Arc<Tool>, resolver: Resolver) -> Arc<Egress> {
     Egress::with_resolver(&snapshot(tool), None, Metrics::new(), resolver)
 }
 
-pub(super) fn backend(tool: Tool) -> Backend {
+pub(crate) fn backend(tool: Tool) -> Backend {
     let tool = Arc::new(tool);
     Backend::http(&tool, &egress(&tool), RESPONSE_BYTES)
 }
 
 /// A call with these arguments, as text.
-pub(super) fn call(arguments: &str) -> ToolCall {
+pub(crate) fn call(arguments: &str) -> ToolCall {
     let limits = Limits::arguments(64 * 1024, 32);
     ToolCall {
         id: CallId::new("call_1").expect("an id"),
@@ -214,42 +214,37 @@ pub(super) fn call(arguments: &str) -> ToolCall {
     }
 }
 
-pub(super) async fn ask(backend: &Backend, arguments: &str) -> Result<ToolResult, Failed> {
+pub(crate) async fn ask(backend: &Backend, arguments: &str) -> Result<ToolResult, Failed> {
     send(backend, call(arguments)).await
 }
 
-pub(super) async fn send(backend: &Backend, call: ToolCall) -> Result<ToolResult, Failed> {
+pub(crate) async fn send(backend: &Backend, call: ToolCall) -> Result<ToolResult, Failed> {
     backend.clone().call(call).await
 }
 
 /// The text of a result.
-pub(super) fn text(result: &ToolResult) -> String {
+pub(crate) fn text(result: &ToolResult) -> String {
     String::from_utf8(result.content.bytes.to_vec()).expect("a result is UTF-8")
-}
-
-pub(super) fn value(result: &ToolResult) -> Value {
-    assert!(result.content.json, "{}", text(result));
-    text(result).parse().expect("a JSON result is JSON")
 }
 
 /// A server on loopback; ends with its test's runtime.
 #[derive(Debug, Clone)]
-pub(super) struct Server {
-    pub(super) address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     heard: Arc<Mutex<Vec<String>>>,
     connections: Arc<AtomicUsize>,
 }
 
 /// One connection of a [`Server`].
 #[derive(Debug)]
-pub(super) struct Peer {
-    pub(super) stream: TcpStream,
+pub(crate) struct Peer {
+    pub(crate) stream: TcpStream,
     heard: Arc<Mutex<Vec<String>>>,
 }
 
 impl Peer {
     /// One whole request: head and body; `None` when the connection ended instead.
-    pub(super) async fn request(&mut self) -> Option<String> {
+    pub(crate) async fn request(&mut self) -> Option<String> {
         let mut bytes = Vec::new();
         loop {
             if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -273,13 +268,13 @@ impl Peer {
         }
     }
 
-    pub(super) async fn say(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) async fn say(&mut self, bytes: impl AsRef<[u8]>) {
         // The other side may have gone; what it makes of that is the test's question.
         drop(self.stream.write_all(bytes.as_ref()).await);
     }
 
     /// Closes hard: a reset instead of an orderly end.
-    pub(super) fn reset(self) {
+    pub(crate) fn reset(self) {
         socket2::SockRef::from(&self.stream)
             .set_linger(Some(Duration::ZERO))
             .expect("a socket option");
@@ -288,7 +283,7 @@ impl Peer {
 
 impl Server {
     /// Every connection is served by `each`.
-    pub(super) async fn start<F, W>(each: F) -> Self
+    pub(crate) async fn start<F, W>(each: F) -> Self
     where
         F: Fn(Peer) -> W + Send + Sync + 'static,
         W: Future<Output = ()> + Send + 'static,
@@ -297,7 +292,7 @@ impl Server {
         Self::on(listener, each)
     }
 
-    pub(super) fn on<F, W>(listener: TcpListener, each: F) -> Self
+    pub(crate) fn on<F, W>(listener: TcpListener, each: F) -> Self
     where
         F: Fn(Peer) -> W + Send + Sync + 'static,
         W: Future<Output = ()> + Send + 'static,
@@ -318,7 +313,7 @@ impl Server {
     }
 
     /// Answers every request with these bytes, on connections kept open.
-    pub(super) async fn saying(answer: impl Into<Vec<u8>>) -> Self {
+    pub(crate) async fn saying(answer: impl Into<Vec<u8>>) -> Self {
         let answer: Arc<[u8]> = answer.into().into();
         Self::start(move |mut peer| {
             let answer = answer.clone();
@@ -332,7 +327,7 @@ impl Server {
     }
 
     /// Answers every first request of a connection with these bytes, then closes.
-    pub(super) async fn saying_once(answer: impl Into<Vec<u8>>) -> Self {
+    pub(crate) async fn saying_once(answer: impl Into<Vec<u8>>) -> Self {
         let answer: Arc<[u8]> = answer.into().into();
         Self::start(move |mut peer| {
             let answer = answer.clone();
@@ -346,21 +341,21 @@ impl Server {
     }
 
     /// Whole requests, in the order they came.
-    pub(super) fn heard(&self) -> Vec<String> {
+    pub(crate) fn heard(&self) -> Vec<String> {
         self.heard.lock().expect("not poisoned").clone()
     }
 
-    pub(super) fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 }
 
 /// An answer with a status and a body of a type.
-pub(super) fn answer(status: &str, media: &str, body: &str) -> String {
+pub(crate) fn answer(status: &str, media: &str, body: &str) -> String {
     let media = if media.is_empty() { String::new() } else { format!("Content-Type: {media}\r\n") };
     format!("HTTP/1.1 {status}\r\n{media}Content-Length: {}\r\n\r\n{body}", body.len())
 }
 
-pub(super) fn ok_json(body: &str) -> String {
+pub(crate) fn ok_json(body: &str) -> String {
     answer("200 OK", "application/json", body)
 }

@@ -1,1 +1,170 @@
+//! Writes: the gate between connect and first byte, one send, evidence only where there is proof.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::support::*;
+use crate::backends::Backend;
+use crate::call::code::FailCode;
+use crate::call::{Class, Delivery, Effect, Evidence, Failed, Phase, Verdict, send_gate};
+
+#[tokio::test]
+async fn not_a_byte_goes_out_before_the_gate_opens() {
+    let server = Server::saying(ok_json("{}")).await;
+    let backend = backend(write_at(&server));
+    let mut call = call("{}");
+    let (gate, keeper) = send_gate();
+    call.send_gate = Some(gate);
+    let progress = call.progress.clone().expect("there");
+    let task = tokio::spawn(async move { send(&backend, call).await });
+    assert!(keeper.asked().await);
+    assert_eq!(progress.phase(), Phase::Connected);
+    while server.connections() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(server.heard().is_empty());
+    assert!(keeper.open());
+    task.await.expect("no panic").expect("an answer");
+    assert_eq!(server.heard().len(), 1);
+}
+
+#[tokio::test]
+async fn a_gate_that_stays_shut_closes_the_unused_connection() {
+    let bytes = Arc::new(AtomicUsize::new(0));
+    let closed = Arc::new(tokio::sync::Notify::new());
+    let gone = closed.clone();
+    let server = {
+        let bytes = bytes.clone();
+        Server::start(move |mut peer| {
+            let (bytes, gone) = (bytes.clone(), gone.clone());
+            async move {
+                if peer.request().await.is_some() {
+                    bytes.fetch_add(1, Ordering::SeqCst);
+                }
+                gone.notify_one();
+            }
+        })
+        .await
+    };
+    let backend = backend(write_at(&server));
+    let mut call = call("{}");
+    let (gate, keeper) = send_gate();
+    call.send_gate = Some(gate);
+    let why = Failed::new(
+        FailCode::Internal,
+        Class::Permanent,
+        Delivery::NotSent,
+        Verdict::Neutral,
+        "the record cannot be written",
+    );
+    keeper.shut(why);
+    let failed = send(&backend, call).await.expect_err("shut");
+    assert_eq!(failed.message, "the record cannot be written");
+    assert_eq!(failed.delivery, Delivery::NotSent);
+    // The server saw the end.
+    closed.notified().await;
+    assert_eq!(bytes.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_connection_that_dies_while_the_gate_is_shut_is_proof_that_nothing_was_sent() {
+    let server = Server::start(|peer| async move { drop(peer) }).await;
+    let tool = Arc::new(write_at(&server));
+    let egress = egress(&tool);
+    let backend = Backend::http(&tool, &egress, RESPONSE_BYTES);
+    let mut call = call(r#"{"amount":1}"#);
+    let (gate, keeper) = send_gate();
+    call.send_gate = Some(gate);
+    let task = tokio::spawn(async move { send(&backend, call).await });
+    assert!(keeper.asked().await);
+    while egress.open_connections() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(keeper.open());
+    let failed = task.await.expect("no panic").expect_err("dead");
+    assert_eq!(failed.code, FailCode::UpstreamRefusedStream, "{failed:?}");
+    assert_eq!(failed.evidence, Some(Evidence::ZeroBytes));
+    assert_eq!(failed.delivery, Delivery::NotSent);
+    assert!(failed.never_ran);
+}
+
+#[tokio::test]
+async fn a_connection_cut_after_the_request_proves_nothing() {
+    for hard in [false, true] {
+        let server = Server::start(move |mut peer| async move {
+            peer.request().await.expect("a request");
+            if hard {
+                peer.reset();
+            }
+        })
+        .await;
+        for effect in [Effect::Read, Effect::Write] {
+            let tool = tool(effect, upstream("127.0.0.1", server.address.port()));
+            let failed = ask(&backend(tool), r#"{"order_id":"1"}"#).await.expect_err("cut");
+            assert_eq!(failed.code, FailCode::UpstreamReset);
+            assert_eq!((failed.class, failed.delivery), (Class::Transient, Delivery::Unknown));
+            assert_eq!(failed.evidence, None);
+            assert!(!failed.never_ran);
+        }
+        assert_eq!(server.heard().len(), 2, "each sent once");
+    }
+}
+
+#[tokio::test]
+async fn bb_w04_a_5xx_of_a_write_is_unknown_and_sent_once() {
+    for status in ["500 A", "502 B", "503 C", "504 D"] {
+        let server = Server::saying(answer(status, "", "sorry")).await;
+        let failed = ask(&backend(write_at(&server)), "{}").await.expect_err("a failure");
+        assert_eq!(failed.delivery, Delivery::Unknown, "{status}");
+        assert_eq!(failed.health, Verdict::Bad, "{status}");
+        assert_eq!(server.heard().len(), 1, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn bb_w06_a_server_that_closes_after_each_answer_leaves_no_write_in_doubt() {
+    // One answer a connection, then an unannounced close.
+    let server = Server::saying_once(ok_json("{}")).await;
+    let write = backend(write_at(&server));
+    for n in 0..300 {
+        let outcome = ask(&write, &format!(r#"{{"ref":{n}}}"#)).await;
+        assert!(outcome.is_ok(), "write {n}: {outcome:?}");
+    }
+    let heard = server.heard();
+    assert_eq!(heard.len(), 300);
+    for n in 0..300 {
+        let body = format!(r#"{{"ref":{n}}}"#);
+        assert_eq!(heard.iter().filter(|one| one.ends_with(&body)).count(), 1, "ref {n}");
+    }
+    let read = backend(read_at(&server));
+    for n in 0..300 {
+        let arguments = format!(r#"{{"order_id":"{n}"}}"#);
+        let mut tries = 0;
+        // As `retry` would: a read that failed in passing is asked again.
+        while let Err(failed) = ask(&read, &arguments).await {
+            assert_eq!(failed.class, Class::Transient, "read {n}: {failed:?}");
+            tries += 1;
+            assert!(tries < 4, "read {n}: {failed:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_write_is_sent_once_whatever_the_server_does_to_it() {
+    let answers: [&[u8]; 6] = [
+        b"",
+        b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 408 Slow\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 307 Go\r\nLocation: /orders\r\nContent-Length: 0\r\n\r\n",
+        b"garbage\r\n\r\n",
+    ];
+    for answer in answers {
+        let server = Server::saying_once(answer).await;
+        assert!(ask(&backend(write_at(&server)), "{}").await.is_err());
+        // A second one would have come before this: same server, same runtime.
+        assert!(ask(&backend(write_at(&server)), "{}").await.is_err());
+        assert_eq!(server.heard().len(), 2);
+        assert_eq!(server.connections(), 2);
+    }
+}
