@@ -32,3 +32,9 @@ pub mod engine;
 pub mod server;
 
 pub mod frontends;
+
+pub mod health;
+
+pub mod config;
+
+pub mod cli;

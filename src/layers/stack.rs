@@ -1,11 +1,19 @@
-//! THE page: the order of governance. STUB of the contract; the layers part owns it.
+//! THE page: the order of governance. Outermost first; each line says why it stands where it stands.
+//!
+//! Two stacks, not one. "Writes are never retried" is true because the layer is not there.
+
+mod make;
+
 use std::future::Future;
 use std::sync::Arc;
 
 use tokio_util::task::TaskTracker;
-use tower::Service;
+use tower::{Service, ServiceBuilder};
 
+use super::gate::GateLayer;
 use super::state::State;
+use super::timeout::{Then, TimeoutLayer};
+use super::{allowlist, deadline, detach, dry_run, retry};
 use crate::call::{CallError, Failed, ToolCall, ToolResult};
 use crate::ledger::Ledger;
 use crate::policy::snapshot::{Snapshot, Tool};
@@ -16,7 +24,8 @@ use crate::telemetry::record::Recorder;
 /// A finished stack: always ready, refuses instead of waiting.
 pub type CallService = tower::util::BoxCloneSyncService<ToolCall, ToolResult, CallError>;
 
-/// The innermost service: a back end, or a test's. Its only error is `Failed`.
+/// The innermost service: a back end, or a test's. Its only error is `Failed`: nothing below the gates can say
+/// `Denied`, so `Denied` provably means "this call sent nothing".
 pub trait Inner:
     Service<
         ToolCall,
@@ -57,13 +66,85 @@ pub struct Gates {
     pub draining: tokio_util::sync::CancellationToken,
 }
 
-pub fn read_stack<S: Inner>(_tool: &Arc<Tool>, _gates: &Gates, _inner: S) -> CallService {
-    unimplemented!()
+/// The way of a read.
+pub fn read_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallService {
+    let with = make::Maker::new(tool, gates);
+    let stack = ServiceBuilder::new()
+        // Every outcome once, refusals too: so it stands outside everything that can refuse.
+        .layer(with.observe())
+        // An agent that loops on unknown tools or bad arguments must run out too.
+        .layer(with.budget())
+        // Stops a repeat before anything is paid for it; hears of repeats through `observe`, which hears them all.
+        .layer(with.fuse())
+        // Before anything that would reveal schema or limits of a tool the agent may not know.
+        .layer(GateLayer::new(allowlist::Allowlist(gates.snapshot.clone())))
+        // What passes here is what is sent; everything below may trust it.
+        .layer(with.arguments())
+        // (place kept for `hooks`: they replace arguments, so before anything that identifies a call by them)
+        // (place kept for `cache`: a fresh cached read touches no tool, so it needs none of what follows)
+        // (place kept for `approval`: a person is asked only for what would really be sent)
+        // Bounds all waiting below: back-off and attempts together. Cuts nothing itself.
+        .layer(GateLayer::new(deadline::Deadline(tool.clone())))
+        // One verdict a call, after its retries: counted per attempt, one failing call would open its own circuit.
+        // Before bulkhead and tokens: an open circuit must cost nobody's quota.
+        .layer(GateLayer::new(with.breaker.clone()))
+        // A place is given back, a token is not: so the place is asked for first. Held through the back-off.
+        .layer(GateLayer::new(with.bulkhead()))
+        // Reads only. Below the breaker, which it peeks at; above the bucket, which every attempt must pass.
+        .option_layer(with.retry().map(retry::RetryLayer::new))
+        // Per attempt: retries must not go round the bucket.
+        .layer(GateLayer::new(with.rate_limit()))
+        // An agent that only rehearses has passed everything but the wire.
+        .layer(GateLayer::new(dry_run::DryRun(gates.snapshot.clone())))
+        // The only layer that ends an attempt early. A read is cut and cancelled at the tool.
+        .layer(TimeoutLayer { limits: tool.timeout, then: Then::Cancel, attempts: with.attempts() })
+        .service(inner);
+    CallService::new(stack)
 }
-pub fn write_stack<S: Inner>(_tool: &Arc<Tool>, _gates: &Gates, _inner: S) -> CallService {
-    unimplemented!()
+
+/// The way of a write. No `retry`: no layer of this stack sends twice.
+pub fn write_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallService {
+    let with = make::Maker::new(tool, gates);
+    let stack = ServiceBuilder::new()
+        // Outermost: who hangs up drops neither the write in the middle nor its permits, and it is still observed.
+        .layer(detach::DetachLayer { tasks: gates.tasks.clone() })
+        // As for reads, down to `arguments`.
+        .layer(with.observe())
+        .layer(with.budget())
+        .layer(with.fuse())
+        .layer(GateLayer::new(allowlist::Allowlist(gates.snapshot.clone())))
+        .layer(with.arguments())
+        // (place kept for `hooks`: replaced arguments make another operation, so above `replay`)
+        // A finished write is told again, an unknown one blocks, one in flight is joined: no tool is touched for it,
+        // so it needs no person, no closed circuit, no place and no token.
+        .layer(with.replay())
+        // (place kept for `approval`: bound to the exact operation, which `replay` has named)
+        .layer(GateLayer::new(deadline::Deadline(tool.clone())))
+        .layer(GateLayer::new(with.breaker.clone()))
+        .layer(GateLayer::new(with.bulkhead()))
+        .layer(GateLayer::new(with.rate_limit()))
+        .layer(GateLayer::new(dry_run::DryRun(gates.snapshot.clone())))
+        // Inside everything that refuses: a refused call never pays for a sync, and "denied" proves "not sent".
+        .layer(with.journal())
+        // Below `journal`, so that what it ends is settled. A write is not cut: only the waiting stops, and the
+        // exchange is drained.
+        .layer(TimeoutLayer { limits: tool.timeout, then: with.drain(), attempts: with.attempts() })
+        .service(inner);
+    CallService::new(stack)
 }
-/// For names no tool has, tools this agent may not know, and arguments that did not parse.
-pub fn refusal_stack(_gates: &Gates) -> CallService {
-    unimplemented!()
+
+/// For names no tool has, tools this agent may not know, and arguments that did not parse: counted, budgeted and
+/// fused like every other call, then answered.
+pub fn refusal_stack(gates: &Gates) -> CallService {
+    let stack = ServiceBuilder::new()
+        .layer(make::observe(gates, None))
+        .layer(make::budget(gates))
+        .layer(make::fuse(gates, None))
+        // Before the faults are told: they would reveal that the tool exists.
+        .layer(GateLayer::new(allowlist::Allowlist(gates.snapshot.clone())))
+        .service(make::Refuse);
+    CallService::new(stack)
 }
+
+#[cfg(test)]
+mod tests;

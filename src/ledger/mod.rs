@@ -1,14 +1,29 @@
-//! Durable memory of writes: at most once per operation, whatever asks again. In memory in this build.
-//! STUB of the contract: signatures fixed, bodies the ledger part's.
+//! Memory of writes: at most once per operation, whatever asks again. Held in this process; never lets a write that
+//! may have happened run again, and never forgets one.
+
+mod book;
+mod entry;
+mod recent;
+mod ticket;
+
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use tokio::time::Instant;
+
 use crate::call::operation::Operation;
 use crate::call::{
-    AgentId, CallId, Denied, Evidence, Failed, IdempotencyKey, OperationId, RunId, ToolName,
-    ToolResult,
+    AgentId, Arguments, CallError, CallId, Denied, Evidence, Failed, IdempotencyKey, RunId,
+    ToolName, ToolResult,
 };
+use book::Book;
+pub use ticket::{Join, Joined, Ticket};
 
+/// Entries kept at once, of whatever state; past it new operations are refused, none is forgotten for them.
+pub const MAX_ENTRIES: usize = 250_000;
 /// What `replay` asks about.
 #[derive(Debug, Clone)]
 pub struct Intent {
@@ -17,7 +32,7 @@ pub struct Intent {
     pub agent: AgentId,
     pub run: RunId,
     pub call: CallId,
-    pub arguments: crate::call::Arguments,
+    pub arguments: Arguments,
     /// An identical later write of a tool without fingerprint: refuse instead of a new occurrence.
     pub refuse_identical: bool,
     pub global_scope: bool,
@@ -31,43 +46,12 @@ pub enum Begin {
     /// Claimed by this caller: only a ticket may send.
     Fresh(Ticket),
     /// Finished: the stored answer (a tool's error answer is one too).
-    Replay(Result<ToolResult, crate::call::CallError>),
+    Replay(Result<ToolResult, CallError>),
     /// In flight: wait on it, up to the caller's own deadline.
     InProgress(Join),
     /// Unknown: `review_required`, whatever the call id. Also `idempotency_conflict`, identical refused,
     /// ledger full (`ledger_unavailable`).
     Refused(Denied),
-}
-
-/// The right to send one write. Dropped before `intend` = nothing sent, the claim is free again.
-/// Dropped after it = the entry is unknown.
-#[derive(Debug)]
-#[must_use = "a write that is begun must be finished"]
-pub struct Ticket {}
-impl Ticket {
-    pub fn key(&self) -> IdempotencyKey {
-        unimplemented!()
-    }
-    pub fn occurrence(&self) -> u32 {
-        unimplemented!()
-    }
-    /// An identical earlier write had finished.
-    pub fn identical_to(&self) -> Option<OperationId> {
-        unimplemented!()
-    }
-}
-
-/// Waits for another caller's write.
-#[derive(Debug)]
-pub struct Join {}
-impl Join {
-    /// The shared end; `Err` = `in_progress` after `until`.
-    pub async fn wait(
-        self,
-        _until: tokio::time::Instant,
-    ) -> Result<ToolResult, crate::call::CallError> {
-        unimplemented!()
-    }
 }
 
 /// How a write ended, as far as is known.
@@ -88,34 +72,51 @@ pub struct LedgerError {
 }
 
 #[derive(Debug)]
-pub struct Ledger {}
+pub struct Ledger {
+    book: Arc<Book>,
+}
+
 impl Ledger {
     pub fn in_memory() -> Arc<Self> {
-        Arc::new(Self {})
+        Self::bounded(MAX_ENTRIES, recent::MAX_RESULT_BYTES)
     }
-    /// One atomic claim of the identity, before connect.
-    pub async fn begin(&self, _intent: Intent) -> Result<Begin, LedgerError> {
-        unimplemented!()
+
+    fn bounded(max_entries: usize, result_bytes: u64) -> Arc<Self> {
+        Arc::new(Self { book: Arc::new(Book::new(max_entries, result_bytes)) })
     }
-    /// At the send gate: the intent is durable from here on.
-    pub async fn intend(&self, _ticket: &Ticket) -> Result<(), LedgerError> {
-        unimplemented!()
+
+    /// One atomic claim of the identity, before connect. In memory it neither waits nor fails.
+    pub async fn begin(&self, intent: Intent) -> Result<Begin, LedgerError> {
+        Ok(self.book.begin(&intent, Instant::now()))
     }
-    /// Durable before the answer. Joiners are told.
-    pub async fn finish(&self, _ticket: Ticket, _end: End) -> Result<(), LedgerError> {
-        unimplemented!()
+
+    /// At the send gate: the intent is on record from here on. `Err`: the claim is no longer this ticket's.
+    pub async fn intend(&self, ticket: &Ticket) -> Result<(), LedgerError> {
+        self.book.intend(ticket)
     }
+
+    /// On record before the answer. Joiners are told.
+    pub async fn finish(&self, ticket: Ticket, end: End) -> Result<(), LedgerError> {
+        self.book.finish(&ticket, &end)
+    }
+
     /// unknown → executed | not_executed, nothing else. True when it changed an entry.
-    pub fn late(&self, _key: &IdempotencyKey, _end: End) -> bool {
-        unimplemented!()
+    pub fn late(&self, key: &IdempotencyKey, end: End) -> bool {
+        self.book.late(*key, &end)
     }
+
     /// (tool, open reviews) and when the oldest began.
     pub fn reviews_open(&self) -> (Vec<(ToolName, u64)>, Option<SystemTime>) {
-        unimplemented!()
+        self.book.reviews_open()
     }
+
+    /// False: new operations are refused, because every place is taken.
     pub fn writable(&self) -> bool {
-        true
+        self.book.has_place()
     }
+
     /// Forgets finished entries past their `ttl`; called on a timer.
-    pub fn sweep(&self) {}
+    pub fn sweep(&self) {
+        self.book.sweep(Instant::now());
+    }
 }

@@ -209,3 +209,44 @@ fn refuse(server: &Server, write: impl FnOnce(&[u8]) -> io::Result<usize>) {
         tracing::debug!(%error, "a refused connection was not told why");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bb_n10_running_out_of_descriptors_waits_and_one_broken_connection_does_not() {
+        // EMFILE, ENFILE, ENOMEM.
+        for number in [24, 23, 12] {
+            assert!(!of_one_connection(&io::Error::from_raw_os_error(number)), "{number}");
+        }
+        // ECONNABORTED, EINTR.
+        for number in [103, 4] {
+            assert!(of_one_connection(&io::Error::from_raw_os_error(number)), "{number}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bb_n10_the_wait_ends_early_when_the_server_shuts_down() {
+        let shutdown = tokio_util::sync::CancellationToken::new();
+        let began = tokio::time::Instant::now();
+        pause(BACK_OFF, &shutdown).await;
+        assert_eq!(began.elapsed(), BACK_OFF);
+        shutdown.cancel();
+        pause(BACK_OFF_MOST, &shutdown).await;
+        assert_eq!(began.elapsed(), BACK_OFF);
+    }
+
+    #[test]
+    fn a_mapped_loopback_address_is_loopback() {
+        for (addr, peer) in [
+            ("127.0.0.1:1", Peer::Loopback),
+            ("[::1]:1", Peer::Loopback),
+            ("[::ffff:127.0.0.1]:1", Peer::Loopback),
+            ("10.0.0.1:1", Peer::Remote),
+            ("[::ffff:10.0.0.1]:1", Peer::Remote),
+        ] {
+            assert_eq!(peer_of(addr.parse().expect("addr")), peer, "{addr}");
+        }
+    }
+}

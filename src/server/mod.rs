@@ -15,7 +15,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -26,6 +25,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use accept::{Listener, bind_tcp, bind_unix};
+/// A request's body as it arrives; front ends read it with a limit.
+pub use hyper::body::Incoming;
 pub use limits::{HEAD_BYTES, HEAD_FIELDS, Limits};
 
 use crate::identity::Peer;

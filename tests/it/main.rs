@@ -1,4 +1,6 @@
 //! The one integration binary: everything that needs no third-party program.
 
 mod architecture;
+mod deploy;
+mod golden;
 mod metrics_doc;

@@ -115,7 +115,7 @@ pub(crate) const HOMES: &[(&str, &[&str])] = &[
     ("jsonwebtoken::", &["identity/jwt"]),
     ("ipnet::", &["egress/guard", "policy"]),
     ("socket2::", &["server"]),
-    ("serde_saphyr::", &["policy/document"]),
+    ("granit_parser::", &["policy/document"]),
     ("schemars::", &["policy/document", "policy/json_schema"]),
     ("jsonschema::", &["policy/schema"]),
     ("rusqlite::", &["store/sqlite"]),

@@ -1,0 +1,23 @@
+# Two stages: the second holds the binary, the C library it is linked with, the public certificates and the policy
+# that denies everything. No shell, no package manager; `checkrein probe ready` is the probe.
+FROM rust:1.95-slim-bookworm AS build
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends ca-certificates \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY Cargo.toml Cargo.lock ./
+COPY src src
+COPY policies policies
+# Cargo wants every named target to be there.
+RUN mkdir -p tests/it tests/real && touch tests/it/main.rs tests/real/main.rs
+RUN cargo build --release --locked --bin checkrein
+COPY deploy/image/assemble /assemble
+RUN sh /assemble target/release/checkrein policies/default.yaml /image
+
+FROM scratch
+COPY --from=build /image /
+USER 65532:65532
+EXPOSE 7411 7412
+ENTRYPOINT ["/usr/local/bin/checkrein"]
+# Mount a directory with your policy.yaml over /etc/checkrein/policy; what is there permits nothing.
+CMD ["run", "--policy=/etc/checkrein/policy/policy.yaml", "--listen=0.0.0.0:7411", "--health=0.0.0.0:7412"]

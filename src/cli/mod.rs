@@ -1,0 +1,94 @@
+//! The command line: one file a verb, one table of exit codes.
+//!
+//! Stdout carries answers only, stderr diagnostics. An unknown flag or word is a usage error, never ignored.
+
+mod output;
+mod probe;
+mod version;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub(crate) use output::{complain, say};
+
+/// How a verb ended, for the shell. Frozen: scripts depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Ok,
+    /// Findings, refused, not ready, cannot start.
+    Findings,
+    /// A flag or a word that is none, or an input that cannot be read.
+    Usage,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        match exit {
+            Exit::Ok => ExitCode::from(0),
+            Exit::Findings => ExitCode::from(1),
+            Exit::Usage => ExitCode::from(2),
+        }
+    }
+}
+
+/// A tool gateway for AI agents: checks, limits, carries out and records every tool call a model asks for.
+#[derive(Debug, Parser)]
+#[command(name = "checkrein", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Ask a running gateway whether it is live or ready
+    Probe(probe::Args),
+    /// Print the version
+    Version,
+}
+
+/// Reads the command line and does what it says.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let exit = match cli.verb {
+        Verb::Probe(args) => probe::run(&args),
+        Verb::Version => version::run(),
+    };
+    exit.into()
+}
+
+/// `--help` and `--version` are answers; everything else the parser says is a complaint.
+fn usage(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    if error.use_stderr() {
+        complain(&text);
+        return Exit::Usage.into();
+    }
+    say(&text);
+    Exit::Ok.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn unknown_words_and_flags_are_usage_errors() {
+        for words in [vec!["checkrein", "walk"], vec!["checkrein", "probe", "started"]] {
+            let error = Cli::try_parse_from(&words).expect_err("refused");
+            assert!(error.use_stderr(), "{words:?}");
+            assert_eq!(usage(&error), ExitCode::from(2), "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The process's settings: where it listens, where its policy and records are. Fixed for its life; everything that
+//! may change while it runs stands in the policy.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Longest path of a Unix socket (sun_path less its closing zero, unix(7)).
+const MAX_SOCKET_PATH: usize = 107;
+
+/// What the process was told at its start.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub policy: PathBuf,
+    pub listen: Listen,
+    pub health: SocketAddr,
+    /// How long a draining gateway goes on taking connections, so that address lists catch up.
+    pub drain_delay: Duration,
+    /// How long a draining gateway waits for calls in flight.
+    pub drain_timeout: Duration,
+    pub audit: Audit,
+    /// `None`: the cores this process may use, at least 1, at most 2.
+    pub workers: Option<usize>,
+    pub max_series: usize,
+    pub policy_poll: Duration,
+}
+
+impl Config {
+    /// The defaults, with a policy: loopback 7411, health on 7412.
+    pub fn new(policy: impl Into<PathBuf>) -> Self {
+        Self {
+            policy: policy.into(),
+            listen: Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 7411))),
+            health: SocketAddr::from(([0, 0, 0, 0], 7412)),
+            drain_delay: Duration::ZERO,
+            drain_timeout: Duration::from_secs(25),
+            audit: Audit::Stdout,
+            workers: None,
+            max_series: 20_000,
+            policy_poll: Duration::from_secs(1),
+        }
+    }
+
+    /// As for a test: any free loopback ports, no records.
+    pub fn loopback(policy: impl Into<PathBuf>) -> Self {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self { listen: Listen::Tcp(any), health: any, audit: Audit::None, ..Self::new(policy) }
+    }
+
+    /// How many threads take calls.
+    pub fn worker_count(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.workers.unwrap_or_else(|| cores().clamp(1, 2))
+    }
+}
+
+/// Where agents connect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listen {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl Listen {
+    /// True where an agent of another machine could connect.
+    pub fn is_open(&self) -> bool {
+        match self {
+            Listen::Tcp(address) => !address.ip().to_canonical().is_loopback(),
+            Listen::Unix(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::Tcp(address) => write!(f, "{address}"),
+            Listen::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Why a text is no setting of its kind: one sentence naming the mend.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadSetting(pub String);
+
+fn bad<T>(message: impl Into<String>) -> Result<T, BadSetting> {
+    Err(BadSetting(message.into()))
+}
+
+impl FromStr for Listen {
+    type Err = BadSetting;
+
+    fn from_str(text: &str) -> Result<Self, BadSetting> {
+        let Some(path) = text.strip_prefix("unix:") else {
+            return address(text).map(Listen::Tcp);
+        };
+        if path.is_empty() {
+            return bad(
+                "`unix:` needs the socket's path, for example unix:/run/checkrein/agent.sock",
+            );
+        }
+        if path.len() > MAX_SOCKET_PATH {
+            return bad(format!("a Unix socket's path has at most {MAX_SOCKET_PATH} bytes"));
+        }
+        Ok(Listen::Unix(path.into()))
+    }
+}
+
+/// `ADDRESS:PORT`; `localhost` is 127.0.0.1.
+pub fn address(text: &str) -> Result<SocketAddr, BadSetting> {
+    let numeric = match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None => text.to_owned(),
+    };
+    let wanted = "an address and a port, for example 127.0.0.1:7411 or [::1]:7411";
+    numeric.parse().or_else(|_| bad(format!("`{text}` is not {wanted}")))
+}
+
+/// Where records go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Audit {
+    Stdout,
+    Stderr,
+    File(PathBuf),
+    None,
+}
+
+impl FromStr for Audit {
+    type Err = BadSetting;
+
+    fn from_str(text: &str) -> Result<Self, BadSetting> {
+        match text {
+            "stdout" => Ok(Audit::Stdout),
+            "stderr" => Ok(Audit::Stderr),
+            "none" => Ok(Audit::None),
+            other => match other.strip_prefix("file:") {
+                Some(path) if !path.is_empty() => Ok(Audit::File(path.into())),
+                Some(_) | None => {
+                    bad(format!("`{other}` is none of stdout, stderr, file:PATH, none"))
+                }
+            },
+        }
+    }
+}
+
+/// A whole number and its unit: `250ms`, `25s`, `2m`, `1h`.
+pub fn duration(text: &str) -> Result<Duration, BadSetting> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let millis = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return bad(format!("`{text}` needs a whole number and one of ms, s, m, h: 25s")),
+    };
+    match number.parse::<u64>().ok().and_then(|number| number.checked_mul(millis)) {
+        Some(millis) if millis <= MAX_DURATION_MS => Ok(Duration::from_millis(millis)),
+        Some(_) => bad(format!("`{text}` is longer than a day")),
+        None => bad(format!("`{text}` needs a whole number before its unit: 25s")),
+    }
+}
+
+const MAX_DURATION_MS: u64 = 24 * 3_600_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_addresses_or_socket_paths() {
+        let tcp = |text: &str| Listen::Tcp(text.parse().expect(text));
+        assert_eq!("127.0.0.1:7411".parse(), Ok(tcp("127.0.0.1:7411")));
+        assert_eq!("localhost:0".parse(), Ok(tcp("127.0.0.1:0")));
+        assert_eq!("[::1]:80".parse(), Ok(tcp("[::1]:80")));
+        assert_eq!("unix:/run/x".parse(), Ok(Listen::Unix("/run/x".into())));
+        let long = format!("unix:/{}", "x".repeat(107));
+        for text in ["7411", "example.org:80", "127.0.0.1", "unix:", "", &long] {
+            assert!(text.parse::<Listen>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_loopback_and_sockets_are_closed_to_other_machines() {
+        for (text, open) in [
+            ("127.0.0.1:1", false),
+            ("127.8.9.1:1", false),
+            ("[::1]:1", false),
+            ("[::ffff:127.0.0.1]:1", false),
+            ("unix:/x", false),
+            ("0.0.0.0:1", true),
+            ("[::]:1", true),
+            ("10.0.0.1:1", true),
+        ] {
+            assert_eq!(text.parse::<Listen>().expect(text).is_open(), open, "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_need_a_unit() {
+        assert_eq!(duration("25s"), Ok(Duration::from_secs(25)));
+        assert_eq!(duration("0s"), Ok(Duration::ZERO));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for text in ["25", "-1s", "1.5s", "s", "", "1d", "99999999999999999999s", "25h", " 1s"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn records_go_to_one_of_four_places() {
+        assert_eq!("file:/var/log/x".parse(), Ok(Audit::File("/var/log/x".into())));
+        assert_eq!("none".parse(), Ok(Audit::None));
+        assert!("file:".parse::<Audit>().is_err() && "syslog".parse::<Audit>().is_err());
+    }
+}

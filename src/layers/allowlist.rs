@@ -1,0 +1,64 @@
+//! Which tools an agent may call. A tool it may not use answers exactly like one that does not exist, before
+//! anything could reveal its schema or its limits.
+
+use std::sync::Arc;
+
+use super::gate::Gate;
+use crate::call::code::DenyCode;
+use crate::call::suggest::nearest;
+use crate::call::{Denied, Detail, Payload, ToolCall, ToolName};
+use crate::policy::snapshot::{Agent, OnUnlisted, Snapshot};
+
+#[derive(Debug)]
+pub struct Allowlist(pub Arc<Snapshot>);
+
+impl Gate for Allowlist {
+    type Permit = ();
+
+    fn admit(&self, call: &ToolCall) -> Result<(), Denied> {
+        let agent = self.0.agents.get(&call.agent);
+        match agent {
+            Some(agent) if self.usable(agent, &call.tool) => {
+                if let Some(rule) = agent.allowed.get(&call.tool) {
+                    call.trace.note().rule = Some(format!("allowlist {rule}").into());
+                }
+                Ok(())
+            }
+            // Not a function call at all: the answer below names no tool, so it reveals none.
+            Some(_) if matches!(call.payload, Payload::Unsupported { .. }) => Ok(()),
+            Some(_) | None => Err(self.unlisted(agent.map(Arc::as_ref), call)),
+        }
+    }
+}
+
+impl Allowlist {
+    /// Allowed, and there: a tool whose own definition is broken is not there.
+    fn usable(&self, agent: &Agent, tool: &ToolName) -> bool {
+        agent.allowed.contains_key(tool) && self.0.tools.contains_key(tool)
+    }
+
+    fn unlisted(&self, agent: Option<&Agent>, call: &ToolCall) -> Denied {
+        let names = agent
+            .into_iter()
+            .flat_map(|agent| agent.allowed.keys().filter(|name| self.usable(agent, name)));
+        let tools = nearest(call.tool.as_str(), names);
+        let known = self.0.tools.contains_key(&call.tool);
+        let deny = agent.and_then(|agent| agent.denied.get(&call.tool));
+        call.trace.note().rule = Some(match (deny, known) {
+            (Some(rule), _) => format!("allowlist {rule}").into(),
+            (None, true) => "allowlist: not in allow".into(),
+            (None, false) => "allowlist: no such tool".into(),
+        });
+        let (code, message) = match self.0.on_unlisted {
+            OnUnlisted::Explain if known => (
+                DenyCode::ToolNotAllowed,
+                format!("tool `{}` is not permitted to this agent", call.tool),
+            ),
+            OnUnlisted::Explain | OnUnlisted::Silent => (
+                DenyCode::UnknownTool,
+                format!("there is no tool `{}`; choose from the list", call.tool),
+            ),
+        };
+        Denied::new(code, message).detail(Detail::Tools(tools))
+    }
+}

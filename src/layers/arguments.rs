@@ -1,0 +1,71 @@
+//! The arguments against the tool's schema, the agent's constraints and the places they go to: every fault at once.
+
+use std::sync::Arc;
+
+use super::gate::Gate;
+use crate::call::code::DenyCode;
+use crate::call::{Arguments, Denied, Detail, Malformed, Payload, ToolCall};
+use crate::policy::snapshot::{Snapshot, Tool};
+use crate::policy::template;
+
+#[derive(Debug)]
+pub struct ArgumentsCheck {
+    pub tool: Arc<Tool>,
+    pub snapshot: Arc<Snapshot>,
+}
+
+impl Gate for ArgumentsCheck {
+    type Permit = ();
+
+    fn admit(&self, call: &ToolCall) -> Result<(), Denied> {
+        match &call.payload {
+            Payload::Arguments(arguments) => self.check(call, arguments),
+            Payload::Malformed(malformed) => Err(refuse_malformed(malformed)),
+            Payload::Unsupported { kind } => Err(refuse_unsupported(kind)),
+        }
+    }
+}
+
+impl ArgumentsCheck {
+    fn check(&self, call: &ToolCall, arguments: &Arguments) -> Result<(), Denied> {
+        let limit = self.snapshot.limits.argument_bytes as u64;
+        if arguments.bytes() > limit {
+            return Err(too_large(arguments.bytes(), limit));
+        }
+        let tree = arguments.tree();
+        let mut faults = self.tool.schema.faults(tree);
+        let constraints = self
+            .snapshot
+            .agents
+            .get(&call.agent)
+            .and_then(|agent| agent.constraints.get(&self.tool.name));
+        if let Some(constraints) = constraints {
+            faults.extend(constraints.faults(tree));
+        }
+        faults.extend(template::faults(&self.tool.http, tree));
+        if faults.is_empty() {
+            return Ok(());
+        }
+        let message = format!("the arguments of tool {} are not what it takes", self.tool.name);
+        Err(Denied::new(DenyCode::InvalidArguments, message).detail(Detail::Faults(faults)))
+    }
+}
+
+/// Arguments that did not parse.
+pub fn refuse_malformed(malformed: &Malformed) -> Denied {
+    if let Some((is, limit)) = malformed.too_large {
+        return too_large(is, limit);
+    }
+    Denied::new(DenyCode::InvalidArguments, "the arguments could not be read")
+        .detail(Detail::Faults(malformed.faults.clone()))
+}
+
+/// A kind of call that is no function call.
+pub fn refuse_unsupported(kind: &str) -> Denied {
+    Denied::new(DenyCode::UnsupportedCall, format!("calls of type `{kind}` are not supported"))
+}
+
+fn too_large(is: u64, limit: u64) -> Denied {
+    let message = format!("the arguments have {is} bytes; at most {limit} are taken");
+    Denied::new(DenyCode::ArgumentsTooLarge, message).detail(Detail::Size { is, limit })
+}

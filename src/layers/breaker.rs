@@ -1,0 +1,239 @@
+//! One verdict per call: refuses while the tool's circuit, or its upstream's, is open; hears the end of the whole call.
+//!
+//! The upstream's circuit hears connect-class failures only, so that one slow tool never shuts its server's others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::circuit::{Admission, Circuit, Heard, Refused};
+use super::gate::{Gate, Permit, come_back};
+use super::state::{SharedCircuit, ToolState};
+use crate::call::code::DenyCode;
+use crate::call::judge::verdict;
+use crate::call::{
+    CallError, Delivery, Denied, Detail, Ended, ErrorClass, Failed, ToolCall, ToolName, Trace,
+    Verdict,
+};
+use crate::policy::snapshot::{BreakerMode, Tool};
+use crate::telemetry::metrics::ToolMetrics;
+
+/// A cheap handle on a tool's circuit and its upstream's: the gate itself, and what `retry` peeks through.
+#[derive(Debug, Clone)]
+pub struct Breaker(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    tool: ToolName,
+    own: Option<Side>,
+    upstream: Option<Side>,
+    count_by_attempt: bool,
+    metrics: Arc<ToolMetrics>,
+}
+
+/// One of the two circuits, as this tool's calls see it.
+#[derive(Debug, Clone)]
+struct Side {
+    circuit: SharedCircuit,
+    shadow: bool,
+    /// Only the tool's own circuit has series of its own.
+    metrics: Option<Arc<ToolMetrics>>,
+}
+
+impl Breaker {
+    pub fn new(tool: &Tool, state: &ToolState, metrics: Arc<ToolMetrics>) -> Self {
+        let side = |circuit: &SharedCircuit, mode, metrics| match mode {
+            BreakerMode::Disabled => None,
+            BreakerMode::Enforce | BreakerMode::Isolated | BreakerMode::Shadow => Some(Side {
+                circuit: circuit.clone(),
+                shadow: mode == BreakerMode::Shadow,
+                metrics,
+            }),
+        };
+        Self(Arc::new(Inner {
+            tool: tool.name.clone(),
+            own: side(&state.circuit, tool.breaker.mode, Some(metrics.clone())),
+            upstream: side(&state.upstream.circuit, tool.upstream.breaker.mode, None),
+            count_by_attempt: tool.breaker.count_by_attempt,
+            metrics,
+        }))
+    }
+
+    /// May this call make one more attempt? Only while its circuit is closed and in the generation that let it in:
+    /// a reset by hand does not revive an old loop.
+    pub fn peek(&self, call: &ToolCall) -> bool {
+        let own = match (&self.0.own, call.admitted) {
+            (Some(side), Some(generation)) => side.shadow || side.with(|c| c.peek(generation)),
+            (Some(_) | None, None) | (None, Some(_)) => true,
+        };
+        let upstream = self.0.upstream.as_ref().is_none_or(|side| {
+            side.shadow || side.with(|circuit| circuit.peek(circuit.generation()))
+        });
+        own && upstream
+    }
+
+    /// An attempt failed and another will follow: its own verdict, where attempts are counted.
+    pub fn attempt_failed(&self, call: &ToolCall, failed: &Failed, took: Duration) {
+        if let (true, Some(side), Some(generation)) =
+            (self.0.count_by_attempt && !call.single_attempt, &self.0.own, call.admitted)
+        {
+            let now = Instant::now();
+            side.with(|c| c.record(Admission::closed(generation), failed.health, took, now));
+        }
+    }
+
+    fn refused(&self, refused: Refused, trace: &Trace, whose: &'static str) -> Denied {
+        self.0.metrics.breaker_rejected("enforce");
+        let (since, wait, isolated) = match refused {
+            Refused::Open { since, retry_after } => (since, Some(retry_after), false),
+            Refused::Isolated { since } => (since, None, true),
+        };
+        trace.note().rule = Some(whose.into());
+        let message = format!("tool {} is temporarily unavailable", self.0.tool);
+        let denied =
+            Denied::new(DenyCode::CircuitOpen, message).detail(Detail::Circuit { since, isolated });
+        match wait {
+            Some(wait) => denied.retry_after(come_back(wait)),
+            None => denied,
+        }
+    }
+}
+
+impl Side {
+    /// The circuit for a moment, its transitions reported after the lock is gone.
+    fn with<T>(&self, act: impl FnOnce(&mut Circuit) -> T) -> T {
+        let mut circuit = self.circuit.lock();
+        let answer = act(&mut circuit);
+        let moves = circuit.take_moves();
+        drop(circuit);
+        if let Some(metrics) = &self.metrics {
+            for (from, to) in moves {
+                metrics.transition(from.as_str(), to.as_str());
+            }
+        }
+        answer
+    }
+
+    /// `None` = would have been refused, but only watches.
+    fn admit(&self, now: Instant) -> Result<Option<Held>, Refused> {
+        match self.with(|circuit| circuit.admit(now)) {
+            Ok(admission) => Ok(Some(Held { side: self.clone(), admission: Some(admission) })),
+            Err(_) if self.shadow => {
+                if let Some(metrics) = &self.metrics {
+                    metrics.breaker_rejected("shadow");
+                }
+                Ok(None)
+            }
+            Err(refused) => Err(refused),
+        }
+    }
+}
+
+/// An admission that gives itself back.
+#[derive(Debug)]
+struct Held {
+    side: Side,
+    admission: Option<Admission>,
+}
+
+impl Held {
+    fn settle(mut self, verdict: Verdict, took: Duration) {
+        let Some(admission) = self.admission.take() else { return };
+        let heard = self.side.with(|c| c.record(admission, verdict, took, Instant::now()));
+        let Some(metrics) = &self.side.metrics else { return };
+        if heard == Heard::Late {
+            metrics.late_result();
+        }
+        if admission.is_probe() {
+            metrics.probe(match verdict {
+                Verdict::Good => "good",
+                Verdict::Bad => "bad",
+                Verdict::Neutral => "neutral",
+            });
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Some(admission) = self.admission.take() else { return };
+        self.side.with(|circuit| circuit.give_back(admission, Instant::now()));
+        if let (true, Some(metrics)) = (admission.is_probe(), &self.side.metrics) {
+            metrics.probe("abandoned");
+        }
+    }
+}
+
+impl Gate for Breaker {
+    type Permit = BreakerPermit;
+
+    fn admit(&self, call: &ToolCall) -> Result<BreakerPermit, Denied> {
+        let now = Instant::now();
+        let ask = |side: &Option<Side>| side.as_ref().map_or(Ok(None), |side| side.admit(now));
+        // The wider circuit first: when the tool's own then refuses, the upstream's permit drops and is given back.
+        let upstream = ask(&self.0.upstream)
+            .map_err(|refused| self.refused(refused, &call.trace, "breaker of the upstream"))?;
+        let own =
+            ask(&self.0.own).map_err(|refused| self.refused(refused, &call.trace, "breaker"))?;
+        if let Some(side) = &self.0.own {
+            call.trace.note().circuit = Some(side.circuit.lock().shown(now).as_str());
+        }
+        Ok(BreakerPermit { own, upstream, trace: call.trace.clone() })
+    }
+}
+
+#[derive(Debug)]
+pub struct BreakerPermit {
+    own: Option<Held>,
+    upstream: Option<Held>,
+    trace: Trace,
+}
+
+impl Permit for BreakerPermit {
+    fn stamp(&self, call: &mut ToolCall) {
+        let admissions = [&self.own, &self.upstream].map(|held| held.as_ref()?.admission);
+        let probes = admissions.iter().flatten().any(Admission::is_probe);
+        let watched = self.own.as_ref().is_some_and(|held| held.side.shadow);
+        call.admitted = admissions[0].map(|admission| admission.generation);
+        call.single_attempt = probes && !watched;
+    }
+
+    fn settle(self, ended: &Ended) {
+        let took = self.trace.note().attempts.last().map_or(Duration::ZERO, |note| note.total);
+        if let Some(own) = self.own {
+            own.settle(verdict(ended), took);
+        }
+        if let Some(upstream) = self.upstream {
+            upstream.settle(connects(ended), took);
+        }
+    }
+}
+
+/// What an end says of the way to the server: bad when it could not be reached, good when any answer or any byte
+/// got through, nothing when we did not try.
+fn connects(ended: &Ended) -> Verdict {
+    match ended {
+        Ok(()) | Err(CallError::Unknown(_)) => Verdict::Good,
+        Err(CallError::Denied(_)) => Verdict::Neutral,
+        Err(CallError::Failed(failed)) => match failed.error_class {
+            ErrorClass::Connect | ErrorClass::Tls | ErrorClass::TimeoutConnect => failed.health,
+            ErrorClass::Blocked => Verdict::Neutral,
+            ErrorClass::None
+            | ErrorClass::ResetBeforeSend
+            | ErrorClass::ResetAfterSend
+            | ErrorClass::TimeoutFirstByte
+            | ErrorClass::TimeoutTotal
+            | ErrorClass::HttpAuth
+            | ErrorClass::Http4xx
+            | ErrorClass::Http429
+            | ErrorClass::Http5xx
+            | ErrorClass::Protocol => match failed.delivery {
+                Delivery::Refused | Delivery::Done => Verdict::Good,
+                Delivery::NotSent => Verdict::Neutral,
+                Delivery::Unknown if failed.health == Verdict::Bad => Verdict::Good,
+                Delivery::Unknown => Verdict::Neutral,
+            },
+        },
+    }
+}

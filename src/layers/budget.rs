@@ -1,0 +1,37 @@
+//! The run's budgets: every call costs something, also one that is then refused. A looping agent runs out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::gate::Gate;
+use crate::call::code::DenyCode;
+use crate::call::{AgentId, Denied, Detail, ToolCall};
+use crate::run::Runs;
+use crate::telemetry::metrics::AgentMetrics;
+
+#[derive(Debug)]
+pub struct Budget {
+    pub runs: Arc<Runs>,
+    pub agents: HashMap<AgentId, Arc<AgentMetrics>>,
+}
+
+impl Gate for Budget {
+    type Permit = ();
+
+    fn admit(&self, call: &ToolCall) -> Result<(), Denied> {
+        let Some(run) = self.runs.get(&call.run) else {
+            return Err(Denied::new(DenyCode::RunUnknown, "this run is not open"));
+        };
+        run.take_call(call.payload.bytes(), Instant::now()).inspect_err(|denied| {
+            if let Detail::Budget { dimension, .. } = &denied.detail {
+                call.trace.note().rule =
+                    Some(format!("runs.{} {}", run.policy().name, dimension.as_str()).into());
+                if let Some(agent) = self.agents.get(&call.agent) {
+                    agent.budget_exhausted(*dimension);
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,242 @@
+//! Makes a write's intent durable before its first byte, and its end durable before the answer.
+//!
+//! Innermost, so that a refused call never pays for it and `denied` proves "not sent". Holds the other half of the
+//! send gate: the back end connects, asks, and writes only once the intent is on record. [`settle`] is the one place
+//! that decides what is known of a write; whatever it cannot prove is unknown.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tower::{Layer, Service};
+
+use super::gate::Answering;
+use crate::call::code::DenyCode;
+use crate::call::{
+    CallError, Delivery, Denied, EntryOf, Evidence, Failed, IdempotencyKey, Keeper, Outcome,
+    ToolCall, ToolResult, Trace, Unknown, send_gate,
+};
+use crate::ledger::{End, Ledger, LedgerError, Ticket};
+use crate::telemetry::metrics::ToolMetrics;
+
+/// When to come back to a ledger that could not be written.
+const LEDGER_BACK: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Clone)]
+pub struct JournalLayer {
+    pub ledger: Arc<Ledger>,
+    pub metrics: Arc<ToolMetrics>,
+}
+
+impl<S> Layer<S> for JournalLayer {
+    type Service = Journal<S>;
+    fn layer(&self, inner: S) -> Journal<S> {
+        Journal { with: self.clone(), inner }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Journal<S> {
+    with: JournalLayer,
+    inner: S,
+}
+
+impl<S> Service<ToolCall> for Journal<S>
+where
+    S: Service<ToolCall, Response = ToolResult, Error = Failed>,
+    S::Future: Future<Output = Result<ToolResult, Failed>> + Send + 'static,
+{
+    type Response = ToolResult;
+    type Error = CallError;
+    type Future = Answering;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, mut call: ToolCall) -> Answering {
+        // Only a ticket may send. `replay` made it; without one there is nothing to record the write under.
+        let Some(ticket) = call.handoff.take().and_then(|handoff| handoff.take::<Ticket>()) else {
+            let mut failed = Failed::internal("a write came to the journal without a claim");
+            failed.delivery = Delivery::NotSent;
+            return Box::pin(std::future::ready(Err(failed.into())));
+        };
+        let trace = call.trace.clone();
+        let (gate, keeper) = send_gate();
+        let ended = CancellationToken::new();
+        call.send_gate = Some(gate);
+        call.entry = Some(EntryOf { key: ticket.key(), ended: ended.clone() });
+        let attempt = self.inner.call(call);
+        let with = self.with.clone();
+        Box::pin(async move {
+            // Told also when this future is dropped: a late answer then finds whatever the ledger made of that.
+            let _ended = ended.drop_guard();
+            with.write(ticket, &keeper, &trace, attempt).await
+        })
+    }
+}
+
+/// What became of the gate.
+enum Gate {
+    /// Nobody asked, or it was withdrawn: nothing was sent.
+    NeverOpened,
+    /// The intent is on record; bytes may be out.
+    Opened,
+    /// The intent could not be recorded, so it stayed shut.
+    Unrecorded(LedgerError),
+}
+
+impl JournalLayer {
+    async fn write(
+        &self,
+        ticket: Ticket,
+        keeper: &Keeper,
+        trace: &Trace,
+        attempt: impl Future<Output = Result<ToolResult, Failed>>,
+    ) -> Outcome {
+        let (gate, ended) = {
+            let mut attempt = pin!(attempt);
+            let mut keeping = pin!(self.keep(&ticket, keeper, trace));
+            // The attempt goes on while the intent is being recorded: its timer must not stand still. The gate is
+            // looked at first, so that an end is never read without knowing whether it had opened.
+            let mut gate = Gate::NeverOpened;
+            let mut asked = false;
+            let ended = loop {
+                tokio::select! {
+                    biased;
+                    kept = &mut keeping, if !asked => { gate = kept; asked = true; }
+                    ended = &mut attempt => break ended,
+                }
+            };
+            (gate, ended)
+        };
+        let sent = match gate {
+            Gate::NeverOpened => false,
+            Gate::Opened => true,
+            Gate::Unrecorded(error) => return Err(unavailable(&error).into()),
+        };
+        self.finish(ticket, sent, trace, ended).await
+    }
+
+    /// The keeper's part: waits for the back end's question, records the intent, opens.
+    async fn keep(&self, ticket: &Ticket, keeper: &Keeper, trace: &Trace) -> Gate {
+        if !keeper.asked().await {
+            return Gate::NeverOpened;
+        }
+        if let Err(error) = self.ledger.intend(ticket).await {
+            keeper.shut(not_sent("the write could not be recorded"));
+            return Gate::Unrecorded(error);
+        }
+        // Noted before the gate opens: whoever reads it later never takes a sent write for an unsent one.
+        trace.note().sent = true;
+        if keeper.open() {
+            Gate::Opened
+        } else {
+            trace.note().sent = false;
+            Gate::NeverOpened
+        }
+    }
+
+    async fn finish(
+        &self,
+        ticket: Ticket,
+        sent: bool,
+        trace: &Trace,
+        ended: Result<ToolResult, Failed>,
+    ) -> Outcome {
+        let key = ticket.key();
+        let (end, outcome) = settle(key, sent, ended);
+        self.metrics.write_end(name(&end));
+        if let End::NotExecuted(_, evidence) = &end {
+            trace.note().evidence = Some(evidence.to_string());
+        }
+        match self.ledger.finish(ticket, end).await {
+            Ok(()) => outcome,
+            // Not sent is not sent, whether or not it is written down: no intent means as much.
+            Err(_) if !sent => outcome,
+            // Fail closed at the end as at the start. The entry stays an intent without an end.
+            Err(error) => Err(unknown(key, &Failed::internal(format!("sent, but {error}"))).into()),
+        }
+    }
+}
+
+/// What is known of a write that ended so: its entry, and what the agent is told. Never `Denied`.
+///
+/// `sent` is whether the send gate opened. Where it did not, nothing was sent, whatever the failure calls itself;
+/// where it did, only named evidence makes a write "not executed".
+pub fn settle(
+    key: IdempotencyKey,
+    sent: bool,
+    ended: Result<ToolResult, Failed>,
+) -> (End, Outcome) {
+    let failed = match ended {
+        Ok(result) => return (End::Executed(Some(result.clone())), Ok(result)),
+        Err(failed) => failed,
+    };
+    if !sent {
+        let evidence = failed.evidence.unwrap_or(Evidence::ConnectFailed);
+        let failed = Failed { delivery: Delivery::NotSent, evidence: Some(evidence), ..failed };
+        return (End::NotExecuted(failed.clone(), evidence), Err(failed.into()));
+    }
+    match (failed.delivery, failed.evidence) {
+        (Delivery::NotSent | Delivery::Refused, Some(evidence)) => {
+            (End::NotExecuted(failed.clone(), evidence), Err(failed.into()))
+        }
+        (Delivery::Done, _) => (executed(&failed), Err(failed.into())),
+        (Delivery::NotSent | Delivery::Refused, None) | (Delivery::Unknown, _) => {
+            let unknown = unknown(key, &failed);
+            (End::Unknown(failed), Err(unknown.into()))
+        }
+    }
+}
+
+/// It happened. A tool's own error is its answer and is kept; a result that was lost, too large or withheld is not.
+fn executed(failed: &Failed) -> End {
+    if failed.code == crate::call::code::FailCode::ToolError {
+        End::ExecutedWithError(failed.clone())
+    } else {
+        End::Executed(None)
+    }
+}
+
+fn unknown(key: IdempotencyKey, failed: &Failed) -> Unknown {
+    Unknown { key, operation: key.id(), health: failed.health, message: failed.message.clone() }
+}
+
+/// The answer of a write that was no longer waited for: unknown → executed or not executed, nothing else.
+pub fn late_answer(
+    ledger: Arc<Ledger>,
+    metrics: Arc<ToolMetrics>,
+) -> impl Fn(&IdempotencyKey, Result<ToolResult, Failed>) + Send + Sync + 'static {
+    move |key, ended| {
+        // It was drained because its gate had opened.
+        let (end, _) = settle(*key, true, ended);
+        let settled = !matches!(end, End::Unknown(_));
+        if settled && ledger.late(key, end) {
+            metrics.write_upgrade("late_answer");
+        }
+    }
+}
+
+fn name(end: &End) -> &'static str {
+    match end {
+        End::Executed(_) | End::ExecutedWithError(_) => "executed",
+        End::NotExecuted(..) => "not_executed",
+        End::Unknown(_) => "unknown",
+    }
+}
+
+fn not_sent(message: &'static str) -> Failed {
+    Failed { delivery: Delivery::NotSent, ..Failed::internal(message) }
+}
+
+fn unavailable(error: &LedgerError) -> Denied {
+    let message = format!("writes are refused for now: {error}");
+    Denied::new(DenyCode::LedgerUnavailable, message).retry_after(LEDGER_BACK)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! Hears every end once, refusals too: metrics, the record, the run's memory.
+//!
+//! An agent that goes away before the end leaves a guard that counts `abandoned`; a guard only counts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tower::{Layer, Service};
+
+use super::gate::{Answering, Below};
+use crate::call::outcome::outcome_label;
+use crate::call::{
+    AgentId, CallError, Digest, Outcome, Source, ToolCall, ToolName, ToolResult, code, judge,
+};
+use crate::policy::snapshot::{Snapshot, Tool};
+use crate::run::Runs;
+use crate::telemetry::metrics::{AgentMetrics, Metrics, ToolMetrics};
+use crate::telemetry::record::{CallFacts, Recorder};
+
+/// What an agent that did not wait is counted as; a record value, not a code.
+const ABANDONED: &str = "abandoned";
+
+#[derive(Debug, Clone)]
+pub struct ObserveLayer(Arc<Observer>);
+
+#[derive(Debug)]
+struct Observer {
+    snapshot: Arc<Snapshot>,
+    runs: Arc<Runs>,
+    metrics: Arc<Metrics>,
+    recorder: Arc<Recorder>,
+    /// `None` in the stack of calls that have no tool to go to.
+    tool: Option<(Arc<Tool>, Arc<ToolMetrics>)>,
+    agents: HashMap<AgentId, Arc<AgentMetrics>>,
+}
+
+impl ObserveLayer {
+    pub fn new(
+        snapshot: Arc<Snapshot>,
+        runs: Arc<Runs>,
+        metrics: Arc<Metrics>,
+        recorder: Arc<Recorder>,
+        tool: Option<Arc<Tool>>,
+    ) -> Self {
+        // Handles are looked up here, at load, not per call.
+        let tool = tool.map(|tool| {
+            let handles = metrics.tool(tool.name.as_str());
+            (tool, handles)
+        });
+        let agents =
+            snapshot.agents.keys().map(|id| (id.clone(), metrics.agent(id.as_str()))).collect();
+        Self(Arc::new(Observer { snapshot, runs, metrics, recorder, tool, agents }))
+    }
+}
+
+impl<S> Layer<S> for ObserveLayer {
+    type Service = Observe<S>;
+    fn layer(&self, inner: S) -> Observe<S> {
+        Observe { observer: self.0.clone(), inner }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Observe<S> {
+    observer: Arc<Observer>,
+    inner: S,
+}
+
+impl<S: Below> Service<ToolCall> for Observe<S> {
+    type Response = ToolResult;
+    type Error = CallError;
+    type Future = Answering;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, call: ToolCall) -> Answering {
+        // Before anything below runs, so that a panic there is counted too.
+        let guard = Guard { observer: self.observer.clone(), call: call.clone(), ended: false };
+        let answer = self.inner.call(call);
+        Box::pin(async move {
+            let outcome = answer.await.map_err(Into::into);
+            guard.end(outcome)
+        })
+    }
+}
+
+/// Counts the call when nobody waits for its end.
+struct Guard {
+    observer: Arc<Observer>,
+    call: ToolCall,
+    ended: bool,
+}
+
+impl Guard {
+    fn end(mut self, outcome: Outcome) -> Outcome {
+        self.ended = true;
+        self.observer.ended(&self.call, outcome)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let label = match (std::thread::panicking(), self.call.trace.note().sent) {
+            (true, true) => code::OUTCOME_UNKNOWN,
+            (true, false) => code::FailCode::Internal.as_str(),
+            (false, _) => ABANDONED,
+        };
+        self.observer.count(&self.call, label);
+    }
+}
+
+impl Observer {
+    fn handles(&self, tool: &ToolName) -> Arc<ToolMetrics> {
+        match &self.tool {
+            Some((_, handles)) => handles.clone(),
+            // A name the policy does not have gets the handles of `_unknown`.
+            None => self.metrics.tool(tool.as_str()),
+        }
+    }
+
+    fn count(&self, call: &ToolCall, label: &'static str) {
+        self.handles(&call.tool).call(label, call.began.elapsed());
+        if let Some(agent) = self.agents.get(&call.agent) {
+            agent.call(label);
+        }
+    }
+
+    fn ended(&self, call: &ToolCall, mut outcome: Outcome) -> Outcome {
+        let duration = call.began.elapsed();
+        let noted = call.trace.note().clone();
+        if let Ok(result) = &mut outcome {
+            result.notes.attempts = u32::try_from(noted.attempts.len()).unwrap_or(u32::MAX);
+            self.count_bytes(call, result);
+        }
+        let label = outcome_label(&outcome);
+        self.count(call, label);
+        self.metrics.overhead(duration.saturating_sub(noted.at_tool + noted.backoff));
+        let executed = match &outcome {
+            Ok(_) => code::Executed::Yes,
+            Err(error) => judge::executed(error),
+        };
+        self.recorder.call(&CallFacts {
+            call,
+            effect: self.effect(&call.tool),
+            revision: &self.snapshot.revision.0,
+            outcome: label,
+            executed: executed.as_str(),
+            result: Some(&outcome),
+            duration,
+            noted: &noted,
+        });
+        if let Some(run) = self.runs.get(&call.run) {
+            run.note_end(call, Some(self.digest(call)), &outcome, duration);
+        }
+        outcome
+    }
+
+    fn count_bytes(&self, call: &ToolCall, result: &ToolResult) {
+        let handles = self.handles(&call.tool);
+        handles.result_bytes(result.content.bytes.len() as u64);
+        if result.notes.truncated.is_some() && result.source == Source::Tool {
+            handles.truncated();
+        }
+    }
+
+    fn digest(&self, call: &ToolCall) -> Digest {
+        let volatile = self.tool.as_ref().map_or(&[][..], |(tool, _)| &tool.volatile);
+        call.payload.digest(volatile)
+    }
+
+    fn effect(&self, tool: &ToolName) -> &'static str {
+        self.snapshot.tools.get(tool).map_or("", |tool| tool.effect.as_str())
+    }
+}

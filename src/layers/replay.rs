@@ -1,0 +1,155 @@
+//! Asks the ledger before anything is paid: a finished write answers from it, an unknown one blocks, one in flight
+//! is joined. No tool is touched for that, so no token, breaker or place is needed.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tower::{Layer, Service, ServiceExt};
+
+use super::gate::{Answering, Below, take_ready};
+use crate::call::code::DenyCode;
+use crate::call::operation::{Operation, OperationKey, OperationScope, operation};
+use crate::call::{CallError, Denied, Failed, Handoff, Outcome, Source, ToolCall, ToolResult};
+use crate::ledger::{Begin, Intent, Join, Ledger, Ticket};
+use crate::policy::snapshot::{Identical, Tool, WritePolicy};
+use crate::telemetry::metrics::ToolMetrics;
+
+/// When to come back to a ledger that could not be asked.
+const LEDGER_BACK: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Clone)]
+pub struct ReplayLayer {
+    pub tool: Arc<Tool>,
+    pub ledger: Arc<Ledger>,
+    pub metrics: Arc<ToolMetrics>,
+}
+
+impl<S> Layer<S> for ReplayLayer {
+    type Service = Replay<S>;
+    fn layer(&self, inner: S) -> Replay<S> {
+        Replay { with: self.clone(), inner }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Replay<S> {
+    with: ReplayLayer,
+    inner: S,
+}
+
+impl<S: Below> Service<ToolCall> for Replay<S> {
+    type Response = ToolResult;
+    type Error = CallError;
+    type Future = Answering;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, call: ToolCall) -> Answering {
+        let inner = take_ready(&mut self.inner);
+        let with = self.with.clone();
+        Box::pin(async move {
+            let intent = with.intent(&call)?;
+            let operation = intent.operation.key.id();
+            call.trace.note().operation = Some(operation);
+            let begun = with.ledger.begin(intent).await.map_err(|error| {
+                let message = format!("writes are refused for now: {error}");
+                Denied::new(DenyCode::LedgerUnavailable, message).retry_after(LEDGER_BACK)
+            })?;
+            match begun {
+                Begin::Fresh(ticket) => with.fresh(ticket, call, inner).await,
+                Begin::Replay(outcome) => with.replayed(&call, "replay", outcome),
+                Begin::InProgress(join) => with.joined(&call, join).await,
+                Begin::Refused(denied) => Err(with.refused(&call, denied).into()),
+            }
+        })
+    }
+}
+
+impl ReplayLayer {
+    fn intent(&self, call: &ToolCall) -> Result<Intent, CallError> {
+        let (Some(write), Some(arguments)) = (&self.tool.write, call.arguments()) else {
+            return Err(Failed::internal("a write without its policy or arguments").into());
+        };
+        if write.caller_key_required && call.caller_key.is_none() {
+            let message =
+                format!("tool {} needs an Idempotency-Key with every call", self.tool.name);
+            return Err(Denied::new(DenyCode::InvalidRequest, message).into());
+        }
+        Ok(Intent {
+            operation: self.operation(write, call, arguments),
+            tool: self.tool.name.clone(),
+            agent: call.agent.clone(),
+            run: call.run.clone(),
+            call: call.id.clone(),
+            arguments: arguments.clone(),
+            refuse_identical: write.identical == Identical::Refuse,
+            global_scope: write.global_scope,
+            ttl: write.ttl,
+        })
+    }
+
+    /// What the write means: by the policy's fingerprint, else the caller's own key, else all its arguments.
+    fn operation(
+        &self,
+        write: &WritePolicy,
+        call: &ToolCall,
+        arguments: &crate::call::Arguments,
+    ) -> Operation {
+        let scope = if write.global_scope {
+            OperationScope::Global
+        } else {
+            OperationScope::Agent(&call.agent)
+        };
+        let key = match &call.caller_key {
+            _ if !write.fingerprint.is_empty() => OperationKey::Fingerprint(&write.fingerprint),
+            Some(key) => OperationKey::Caller(key),
+            None => OperationKey::Arguments,
+        };
+        operation(scope, &self.tool.name, key, arguments, &self.tool.volatile)
+    }
+
+    async fn fresh<S: Below>(&self, ticket: Ticket, mut call: ToolCall, inner: S) -> Outcome {
+        let identical_to = ticket.identical_to();
+        call.trace.note().occurrence = ticket.occurrence();
+        self.metrics.idempotency(match identical_to {
+            Some(_) => "repeated_occurrence",
+            None => "miss",
+        });
+        // The claim goes to `journal`; a gate that refuses on the way drops it, and the operation is free again.
+        call.handoff = Some(Handoff::new(ticket));
+        let mut outcome = inner.oneshot(call).await.map_err(Into::into);
+        if let Ok(result) = &mut outcome {
+            result.notes.identical_to = identical_to;
+        }
+        outcome
+    }
+
+    fn replayed(&self, call: &ToolCall, how: &'static str, outcome: Outcome) -> Outcome {
+        self.metrics.idempotency(how);
+        call.trace.note().ledger = Some(how);
+        outcome.map(|result| ToolResult { source: Source::Ledger, ..result })
+    }
+
+    /// Shares the end of a write in flight, at most to this call's own deadline.
+    async fn joined(&self, call: &ToolCall, join: Join) -> Outcome {
+        let began = Instant::now();
+        let outcome = join.wait(call.deadline).await;
+        // Waiting for the tool by way of another call.
+        call.trace.note().at_tool += began.elapsed();
+        self.replayed(call, "join", outcome)
+    }
+
+    fn refused(&self, call: &ToolCall, denied: Denied) -> Denied {
+        if denied.code == DenyCode::ReviewRequired {
+            self.metrics.idempotency("unknown");
+        } else if denied.code == DenyCode::IdempotencyConflict {
+            self.metrics.idempotency("conflict");
+        }
+        call.trace.note().rule = Some("ledger".into());
+        denied
+    }
+}

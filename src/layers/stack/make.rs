@@ -1,0 +1,224 @@
+//! Makes the layers of one tool from its policy and its live state, so that the page of their order stays a page.
+
+use std::collections::HashMap;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tower::Service;
+
+use super::Gates;
+use crate::call::code::DenyCode;
+use crate::call::{CallError, Denied, Payload, ToolCall, ToolResult};
+use crate::layers::arguments::{self, ArgumentsCheck};
+use crate::layers::breaker::Breaker;
+use crate::layers::budget::Budget;
+use crate::layers::bulkhead::Bulkhead;
+use crate::layers::fuse::Fuse;
+use crate::layers::gate::GateLayer;
+use crate::layers::journal::{JournalLayer, late_answer};
+use crate::layers::observe::ObserveLayer;
+use crate::layers::rate_limit::{Buckets, Limit, RateLimiting};
+use crate::layers::replay::ReplayLayer;
+use crate::layers::retry;
+use crate::layers::state::{ToolBucket, ToolState};
+use crate::layers::timeout::{Attempts, Then};
+use crate::policy::snapshot::{Per, RateLimit, Tool};
+use crate::telemetry::metrics::ToolMetrics;
+
+/// One tool's parts.
+pub(super) struct Maker<'a> {
+    tool: &'a Arc<Tool>,
+    gates: &'a Gates,
+    state: Arc<ToolState>,
+    metrics: Arc<ToolMetrics>,
+    pub(super) breaker: Breaker,
+}
+
+impl<'a> Maker<'a> {
+    pub(super) fn new(tool: &'a Arc<Tool>, gates: &'a Gates) -> Self {
+        let state = gates.state.tool(tool);
+        let metrics = gates.metrics.tool(tool.name.as_str());
+        let breaker = Breaker::new(tool, &state, metrics.clone());
+        Self { tool, gates, state, metrics, breaker }
+    }
+
+    pub(super) fn observe(&self) -> ObserveLayer {
+        observe(self.gates, Some(self.tool))
+    }
+
+    pub(super) fn budget(&self) -> GateLayer<Budget> {
+        budget(self.gates)
+    }
+
+    pub(super) fn fuse(&self) -> GateLayer<Fuse> {
+        fuse(self.gates, Some(self.tool))
+    }
+
+    pub(super) fn arguments(&self) -> GateLayer<ArgumentsCheck> {
+        let (tool, snapshot) = (self.tool.clone(), self.gates.snapshot.clone());
+        GateLayer::new(ArgumentsCheck { tool, snapshot })
+    }
+
+    pub(super) fn replay(&self) -> ReplayLayer {
+        ReplayLayer {
+            tool: self.tool.clone(),
+            ledger: self.gates.ledger.clone(),
+            metrics: self.metrics.clone(),
+        }
+    }
+
+    pub(super) fn bulkhead(&self) -> Bulkhead {
+        let Gates { snapshot, state, .. } = self.gates;
+        let agents = snapshot.agents.keys().filter_map(|id| {
+            let places = state.agent(id)?.places.clone()?;
+            Some((id.clone(), places))
+        });
+        let process = state.process_places(snapshot.limits.bulkhead);
+        Bulkhead::new(self.tool.name.clone(), self.state.clone(), agents.collect(), process)
+    }
+
+    pub(super) fn retry(&self) -> Option<retry::With> {
+        Some(retry::With {
+            tool: self.tool.clone(),
+            policy: self.tool.retry.clone()?,
+            breaker: self.breaker.clone(),
+            budget: self.state.upstream.retry_budget.clone(),
+            draining: self.gates.draining.clone(),
+            metrics: self.metrics.clone(),
+        })
+    }
+
+    /// Only limits that the policy sets: a tool without any passes with one look at its cooldown.
+    pub(super) fn rate_limit(&self) -> RateLimiting {
+        let Gates { snapshot, state, runs, .. } = self.gates;
+        let mut of_runs = HashMap::new();
+        let mut of_agents = HashMap::new();
+        for (id, agent) in &snapshot.agents {
+            for run in std::iter::once(&agent.run).chain(agent.choosable_runs.values()) {
+                if let (Some(policy), Some(keyed)) = (&run.rate_limit, state.runs(&run.name)) {
+                    let buckets = Buckets::ByRun(keyed);
+                    of_runs.insert(run.name.clone(), limit("run", policy, buckets));
+                }
+            }
+            let bucket = state.agent(id).and_then(|agent| agent.bucket.clone());
+            if let (Some(policy), Some(bucket)) = (&agent.rate_limit, bucket) {
+                let buckets = Buckets::Shared(bucket);
+                of_agents.insert(id.clone(), limit("agent", policy, buckets));
+            }
+        }
+        RateLimiting {
+            tool: self.tool.name.clone(),
+            weight: self.tool.weight,
+            state: self.state.clone(),
+            runs: runs.clone(),
+            of_runs,
+            of_agents,
+            wider: self.wider(),
+            metrics: self.metrics.clone(),
+        }
+    }
+
+    fn wider(&self) -> Vec<Limit> {
+        let Gates { snapshot, state, .. } = self.gates;
+        let own = self.tool.rate_limit.as_ref().zip(self.state.bucket.clone());
+        let own = own.map(|(policy, bucket)| {
+            let buckets = match (bucket, policy.per) {
+                (ToolBucket::Shared(bucket), Per::Tool | Per::Agent | Per::Run) => {
+                    Buckets::Shared(bucket)
+                }
+                (ToolBucket::Keyed(keyed), Per::Run) => Buckets::ByRun(keyed),
+                (ToolBucket::Keyed(keyed), Per::Agent | Per::Tool) => Buckets::ByAgent(keyed),
+            };
+            limit("tool", policy, buckets)
+        });
+        let shared = |scope, policy: Option<&RateLimit>, bucket| {
+            policy.zip(bucket).map(|(policy, bucket)| limit(scope, policy, Buckets::Shared(bucket)))
+        };
+        let upstream = &self.tool.upstream;
+        [
+            own,
+            shared("upstream", upstream.rate_limit.as_ref(), self.state.upstream.bucket.clone()),
+            shared("global", snapshot.limits.rate_limit.as_ref(), state.global_bucket()),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    pub(super) fn journal(&self) -> JournalLayer {
+        JournalLayer { ledger: self.gates.ledger.clone(), metrics: self.metrics.clone() }
+    }
+
+    pub(super) fn attempts(&self) -> Arc<Attempts> {
+        Arc::new(Attempts {
+            tool: self.tool.clone(),
+            state: self.state.clone(),
+            runs: self.gates.runs.clone(),
+            metrics: self.metrics.clone(),
+            recorder: self.gates.recorder.clone(),
+        })
+    }
+
+    /// A tool that is no write has nothing to drain.
+    pub(super) fn drain(&self) -> Then {
+        let Some(write) = &self.tool.write else { return Then::Cancel };
+        let late = late_answer(self.gates.ledger.clone(), self.metrics.clone());
+        Then::Drain { limit: write.drain, tasks: self.gates.tasks.clone(), late: Arc::new(late) }
+    }
+}
+
+fn limit(scope: &'static str, policy: &RateLimit, buckets: Buckets) -> Limit {
+    Limit { scope, name: policy.name.clone(), shadow: policy.shadow, buckets }
+}
+
+pub(super) fn observe(gates: &Gates, tool: Option<&Arc<Tool>>) -> ObserveLayer {
+    ObserveLayer::new(
+        gates.snapshot.clone(),
+        gates.runs.clone(),
+        gates.metrics.clone(),
+        gates.recorder.clone(),
+        tool.cloned(),
+    )
+}
+
+pub(super) fn budget(gates: &Gates) -> GateLayer<Budget> {
+    let agents = gates.snapshot.agents.keys();
+    let agents = agents.map(|id| (id.clone(), gates.metrics.agent(id.as_str()))).collect();
+    GateLayer::new(Budget { runs: gates.runs.clone(), agents })
+}
+
+pub(super) fn fuse(gates: &Gates, tool: Option<&Arc<Tool>>) -> GateLayer<Fuse> {
+    GateLayer::new(Fuse {
+        runs: gates.runs.clone(),
+        metrics: gates.metrics.clone(),
+        tool: tool.cloned(),
+    })
+}
+
+/// The end of `refusal_stack`: says what is wrong with a call that no tool can take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Refuse;
+
+impl Service<ToolCall> for Refuse {
+    type Response = ToolResult;
+    type Error = CallError;
+    type Future = Ready<Result<ToolResult, CallError>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: ToolCall) -> Self::Future {
+        let denied = match &call.payload {
+            Payload::Malformed(malformed) => arguments::refuse_malformed(malformed),
+            Payload::Unsupported { kind } => arguments::refuse_unsupported(kind),
+            // The allowlist let it pass, yet it was sent here: the policy changed between the two looks.
+            Payload::Arguments(_) => Denied::new(
+                DenyCode::UnknownTool,
+                format!("there is no tool `{}`; choose from the list", call.tool),
+            ),
+        };
+        ready(Err(denied.into()))
+    }
+}

@@ -1,0 +1,240 @@
+//! One timer an attempt, the only layer that ends one early. A read is cancelled; a write is no longer waited for.
+//!
+//! The back end marks phases, the timer is armed anew from them: connect, first byte, idle, and the total always.
+//! Nothing extends the total: no progress note, no drip, no interim answer.
+
+mod attempt;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+use tower::{Layer, Service};
+
+pub use attempt::Attempts;
+
+use crate::call::code::FailCode;
+use crate::call::{
+    Class, Delivery, ErrorClass, Evidence, Failed, IdempotencyKey, Phase, Progress, TimedOutBy,
+    ToolCall, ToolResult, Verdict,
+};
+use crate::policy::snapshot::Timeouts;
+
+/// An attempt at the tool.
+type Exchange = Pin<Box<dyn Future<Output = Result<ToolResult, Failed>> + Send>>;
+/// Who is told when the answer of a write comes after all.
+pub type LateAnswer = Arc<dyn Fn(&IdempotencyKey, Result<ToolResult, Failed>) + Send + Sync>;
+
+/// What happens to an attempt whose time is over.
+#[derive(Clone)]
+pub enum Then {
+    /// Reads: dropped; the back end's guard tells the tool as its protocol allows.
+    Cancel,
+    /// Writes that may be under way: listened to for a while longer, in a task that shutdown waits for.
+    Drain { limit: Duration, tasks: TaskTracker, late: LateAnswer },
+}
+
+impl fmt::Debug for Then {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Then::Cancel => "Cancel",
+            Then::Drain { .. } => "Drain",
+        })
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct TimeoutLayer {
+    pub limits: Timeouts,
+    pub then: Then,
+    pub attempts: Arc<Attempts>,
+}
+
+impl<S> Layer<S> for TimeoutLayer {
+    type Service = Timeout<S>;
+    fn layer(&self, inner: S) -> Timeout<S> {
+        Timeout { with: self.clone(), inner }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Timeout<S> {
+    with: TimeoutLayer,
+    inner: S,
+}
+
+impl<S> Service<ToolCall> for Timeout<S>
+where
+    S: Service<ToolCall, Response = ToolResult, Error = Failed>,
+    S::Future: Future<Output = Result<ToolResult, Failed>> + Send + 'static,
+{
+    type Response = ToolResult;
+    type Error = Failed;
+    type Future = Exchange;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failed>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut call: ToolCall) -> Exchange {
+        let progress = Progress::start();
+        call.progress = Some(progress.clone());
+        let begun = self.with.attempts.begin(&call, progress);
+        let exchange: Exchange = Box::pin(self.inner.call(call.clone()));
+        let with = self.with.clone();
+        Box::pin(async move {
+            let ended = with.wait(call, begun.progress(), exchange).await;
+            begun.end(&ended);
+            ended
+        })
+    }
+}
+
+impl TimeoutLayer {
+    /// Waits for the exchange, at most until a limit fires.
+    async fn wait(
+        &self,
+        call: ToolCall,
+        progress: &Progress,
+        mut exchange: Exchange,
+    ) -> Result<ToolResult, Failed> {
+        let outer = call.trace.note().deadline_of.unwrap_or(TimedOutBy::Call);
+        let outer = (call.deadline, outer);
+        let (mut at, mut by) = next_limit(&self.limits, progress, outer);
+        #[expect(clippy::disallowed_methods, reason = "the one timer of an attempt")]
+        let mut timer = pin!(tokio::time::sleep_until(at));
+        loop {
+            tokio::select! {
+                biased;
+                ended = &mut exchange => return ended,
+                () = progress.marked() => {}
+                () = &mut timer => {
+                    // A mark and the timer may come in one instant: the mark counts.
+                    if next_limit(&self.limits, progress, outer).0 <= at {
+                        break;
+                    }
+                }
+            }
+            (at, by) = next_limit(&self.limits, progress, outer);
+            timer.as_mut().reset(at);
+        }
+        self.expired(call, progress, by, exchange)
+    }
+
+    /// Time is over: what is known of the exchange, and what becomes of it.
+    fn expired(
+        &self,
+        call: ToolCall,
+        progress: &Progress,
+        by: TimedOutBy,
+        exchange: Exchange,
+    ) -> Result<ToolResult, Failed> {
+        let sent = match &call.send_gate {
+            // True = it never opened and never will: provably not sent, whatever the phase says.
+            Some(gate) => !gate.withdraw(),
+            None => progress.phase() >= Phase::Sending,
+        };
+        let health = self.health(&call, progress, by);
+        let failed = self.failure(progress, by, sent, health);
+        if sent {
+            self.part(call, exchange);
+        }
+        Err(failed)
+    }
+
+    /// A read is cut here; a write that may be under way goes on, its place with it.
+    fn part(&self, call: ToolCall, exchange: Exchange) {
+        let Then::Drain { limit, tasks, late } = &self.then else { return };
+        let Some(entry) = call.entry else { return };
+        let (limit, late, place) = (*limit, late.clone(), call.place);
+        tasks.spawn(async move {
+            let answered = tokio::time::timeout(limit, exchange).await;
+            drop(place);
+            if let Ok(ended) = answered {
+                // A late answer changes an unknown entry and no other, so the entry's first end comes first.
+                entry.ended.cancelled().await;
+                late(&entry.key, ended);
+            }
+        });
+    }
+
+    /// The tool's own limits say that it is ill. An outer deadline says so only when it left at least half of what
+    /// the tool may take; time spent waiting for our own ledger never does.
+    fn health(&self, call: &ToolCall, progress: &Progress, by: TimedOutBy) -> Verdict {
+        let at_our_gate = call.send_gate.is_some() && progress.phase() == Phase::Connected;
+        let allowed = call.deadline.saturating_duration_since(progress.started());
+        match by {
+            _ if at_our_gate => Verdict::Neutral,
+            TimedOutBy::Connect | TimedOutBy::FirstByte | TimedOutBy::Idle | TimedOutBy::Total => {
+                Verdict::Bad
+            }
+            TimedOutBy::Loop | TimedOutBy::Call | TimedOutBy::Run
+                if allowed < self.limits.total / 2 =>
+            {
+                Verdict::Neutral
+            }
+            TimedOutBy::Loop | TimedOutBy::Call | TimedOutBy::Run => Verdict::Bad,
+        }
+    }
+
+    fn failure(&self, progress: &Progress, by: TimedOutBy, sent: bool, health: Verdict) -> Failed {
+        let waited = progress.started().elapsed().as_millis();
+        let (code, delivery, evidence, message) = if sent {
+            let message = format!("the tool did not answer in {waited} ms ({} limit)", by.as_str());
+            (FailCode::UpstreamTimeout, Delivery::Unknown, None, message)
+        } else {
+            let message =
+                format!("the tool could not be reached in {waited} ms ({} limit)", by.as_str());
+            let evidence = Some(Evidence::ConnectFailed);
+            (FailCode::UpstreamUnreachable, Delivery::NotSent, evidence, message)
+        };
+        let mut failed = Failed::new(code, Class::Transient, delivery, health, message);
+        failed.evidence = evidence;
+        failed.timed_out_by = Some(by);
+        failed.error_class = match by {
+            _ if progress.phase() < Phase::Connected => ErrorClass::TimeoutConnect,
+            TimedOutBy::Connect => ErrorClass::TimeoutConnect,
+            TimedOutBy::FirstByte => ErrorClass::TimeoutFirstByte,
+            TimedOutBy::Idle
+            | TimedOutBy::Total
+            | TimedOutBy::Loop
+            | TimedOutBy::Call
+            | TimedOutBy::Run => ErrorClass::TimeoutTotal,
+        };
+        failed
+    }
+}
+
+/// The limit that fires first from where the attempt stands, and its name; on a tie the tool's own.
+fn next_limit(
+    limits: &Timeouts,
+    progress: &Progress,
+    outer: (Instant, TimedOutBy),
+) -> (Instant, TimedOutBy) {
+    let started = progress.started();
+    let since = |phase| started + progress.reached(phase).unwrap_or_default();
+    let phase = progress.phase();
+    let of_phase = match phase {
+        Phase::Connecting => Some((started + limits.connect, TimedOutBy::Connect)),
+        // Between connect and send stands the send gate: its time counts in the total only.
+        Phase::Connected | Phase::Ended => None,
+        Phase::Sending | Phase::FirstByte | Phase::Progress => {
+            Some((since(phase) + limits.idle, TimedOutBy::Idle))
+        }
+        Phase::Written => Some((since(phase) + limits.first_byte, TimedOutBy::FirstByte)),
+    };
+    let total = (started + limits.total, TimedOutBy::Total);
+    [of_phase, Some(total), Some(outer)]
+        .into_iter()
+        .flatten()
+        .min_by_key(|(at, _)| *at)
+        .unwrap_or(total)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! One occurrence of an operation: its states, and what a call that means it again is told. Pure: time is an
+//! argument, nothing here waits.
+
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::{End, Intent};
+use crate::call::code::{DenyCode, FailCode};
+use crate::call::operation::changed;
+use crate::call::{
+    AgentId, Arguments, CallError, CallId, Class, Delivery, Denied, Detail, Digest, Failed,
+    IdempotencyKey, OperationId, RunId, Source, ToolName, ToolResult, Unknown, Verdict,
+};
+
+/// Calls that share one occurrence; past it a further one is told to ask again later.
+pub(super) const MAX_CALLS: usize = 256;
+/// Failures of attempts that provably did nothing, kept for the calls that met them; the oldest goes first.
+pub(super) const MAX_FAILURES: usize = 64;
+/// Finished occurrences kept of one operation without a fingerprint that is meant again and again. All but the last
+/// are executed; a call of one that is forgotten would have to be sent again this many occurrences later.
+pub(super) const MAX_OCCURRENCES: usize = 1024;
+/// Changed members that a refusal names.
+const MAX_CHANGED: usize = 8;
+/// When a joiner whose time is over may ask again.
+const IN_PROGRESS_AGAIN: Duration = Duration::from_secs(1);
+
+/// Whose call: ids of calls are unique within their run only.
+pub(super) type Caller = (RunId, CallId);
+/// What joiners hear; `None` while it runs. A sender dropped without a word: nothing was sent.
+pub(super) type Ended = Option<Result<ToolResult, CallError>>;
+
+/// The answer of a write that ended.
+#[derive(Debug, Clone)]
+pub(super) enum Stored {
+    /// In `recent`, if it is still there.
+    Result,
+    Lost,
+    Error(Failed),
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    /// A caller has the right to send; nothing is sent. `before`: an earlier attempt had provably done nothing.
+    Claimed {
+        claim: u64,
+        tell: watch::Sender<Ended>,
+        before: Option<Instant>,
+    },
+    /// The send gate is open.
+    Intent {
+        claim: u64,
+        tell: watch::Sender<Ended>,
+    },
+    Executed {
+        at: Instant,
+        stored: Stored,
+    },
+    NotExecuted {
+        at: Instant,
+    },
+    /// May have happened. Leaves this state by a late answer only; time, leases and full memory never end it.
+    Unknown {
+        since: SystemTime,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) occurrence: u32,
+    pub(super) tool: ToolName,
+    pub(super) agent: AgentId,
+    pub(super) digest: Digest,
+    pub(super) arguments: Option<Arguments>,
+    pub(super) calls: Vec<Caller>,
+    pub(super) failures: Vec<(Caller, Failed)>,
+    pub(super) state: State,
+    pub(super) ttl: Duration,
+}
+
+/// What a call that means an operation may do.
+#[derive(Debug)]
+pub(super) enum Decision {
+    /// Send, as this occurrence.
+    Claim {
+        occurrence: u32,
+        identical: bool,
+    },
+    /// Wait for the entry of this occurrence.
+    Join {
+        occurrence: u32,
+    },
+    /// The entry of this occurrence has the answer.
+    Answer {
+        occurrence: u32,
+    },
+    Failure(Failed),
+    Refuse(Denied),
+}
+
+impl Entry {
+    pub(super) fn expired(&self, now: Instant) -> bool {
+        match &self.state {
+            State::Executed { at, .. } | State::NotExecuted { at } => {
+                now.saturating_duration_since(*at) >= self.ttl
+            }
+            State::Claimed { .. } | State::Intent { .. } | State::Unknown { .. } => false,
+        }
+    }
+
+    /// True when the ticket with this claim may still decide.
+    pub(super) fn held_by(&self, ticket: u64) -> bool {
+        match &self.state {
+            State::Claimed { claim, .. } | State::Intent { claim, .. } => *claim == ticket,
+            State::Executed { .. } | State::NotExecuted { .. } | State::Unknown { .. } => false,
+        }
+    }
+
+    /// What stands in the way of other arguments under the same name.
+    fn conflict(&self, intent: &Intent) -> Denied {
+        let pointers = self.changed(intent);
+        let message = match pointers.is_empty() {
+            true => "this operation is known with other arguments; nothing was sent".to_owned(),
+            false => format!(
+                "this operation is known with other arguments ({} differ); nothing was sent",
+                pointers.join(", ")
+            ),
+        };
+        Denied::new(DenyCode::IdempotencyConflict, message)
+            .detail(Detail::Changed { pointers, executed: false })
+    }
+
+    fn changed(&self, intent: &Intent) -> Vec<String> {
+        let first = self.arguments.as_ref();
+        first.map_or_else(Vec::new, |first| {
+            changed(first.tree(), intent.arguments.tree(), MAX_CHANGED)
+        })
+    }
+
+    fn review(&self, intent: &Intent) -> Denied {
+        let id = intent.operation.key.id();
+        let mut message = format!(
+            "`{}` may already have happened (operation {id}); it was not sent again, and a person \
+             must check first",
+            self.tool
+        );
+        if self.digest != intent.operation.arguments {
+            let pointers = self.changed(intent);
+            message.push_str(". This call names the same operation with other arguments");
+            if !pointers.is_empty() {
+                message.push_str(&format!(": {} differ", pointers.join(", ")));
+            }
+        }
+        Denied::new(DenyCode::ReviewRequired, message).detail(Detail::Operation(id))
+    }
+
+    fn join(&self, intent: &Intent) -> Decision {
+        if self.agent != intent.agent {
+            // The answer of another agent's call is not this agent's to see.
+            return Decision::Refuse(in_progress(intent.operation.key.id()));
+        }
+        if self.digest != intent.operation.arguments {
+            return Decision::Refuse(self.conflict(intent));
+        }
+        let who = (intent.run.clone(), intent.call.clone());
+        if self.calls.len() >= MAX_CALLS && !self.calls.contains(&who) {
+            return Decision::Refuse(in_progress(intent.operation.key.id()));
+        }
+        Decision::Join { occurrence: self.occurrence }
+    }
+
+    fn again_after_executed(&self, intent: &Intent) -> Decision {
+        if self.agent != intent.agent {
+            let message = "another agent has already done this operation; nothing was sent";
+            return Decision::Refuse(
+                Denied::new(DenyCode::IdempotencyConflict, message)
+                    .detail(Detail::Changed { pointers: Vec::new(), executed: true }),
+            );
+        }
+        if intent.operation.replays {
+            return match self.digest == intent.operation.arguments {
+                true => Decision::Answer { occurrence: self.occurrence },
+                false => Decision::Refuse(self.conflict(intent)),
+            };
+        }
+        if intent.refuse_identical {
+            let id = intent.operation.key.id();
+            let message = format!(
+                "an identical `{}` was done before (operation {id}) and this tool refuses to repeat \
+                 one; this call was not sent",
+                self.tool
+            );
+            return Decision::Refuse(
+                Denied::new(DenyCode::IdempotencyConflict, message).detail(Detail::Operation(id)),
+            );
+        }
+        Decision::Claim { occurrence: self.occurrence.saturating_add(1), identical: true }
+    }
+}
+
+/// The one place that says what the same operation again means. `history`: its live occurrences, the current last.
+pub(super) fn decide(history: &[Entry], intent: &Intent) -> Decision {
+    let who = (intent.run.clone(), intent.call.clone());
+    // The same call is answered as it was, even when the operation was meant again since.
+    let own = history.iter().rev().find(|entry| entry.calls.contains(&who));
+    if let Some(own) = own {
+        return match &own.state {
+            State::Claimed { .. } | State::Intent { .. } => own.join(intent),
+            State::Unknown { .. } => Decision::Refuse(own.review(intent)),
+            State::Executed { .. } | State::NotExecuted { .. } => {
+                match own.digest == intent.operation.arguments {
+                    true => Decision::Answer { occurrence: own.occurrence },
+                    false => Decision::Refuse(own.conflict(intent)),
+                }
+            }
+        };
+    }
+    let Some(current) = history.last() else {
+        return Decision::Claim { occurrence: 0, identical: false };
+    };
+    let failure = current.failures.iter().find(|(caller, _)| *caller == who).map(|(_, why)| why);
+    match (&current.state, failure) {
+        (State::Claimed { .. } | State::Intent { .. }, _) => current.join(intent),
+        (State::Unknown { .. }, _) => Decision::Refuse(current.review(intent)),
+        (State::NotExecuted { .. }, Some(why)) => Decision::Failure(why.clone()),
+        // What did not happen binds nobody: neither its arguments nor its agent.
+        (State::NotExecuted { .. }, None) => {
+            Decision::Claim { occurrence: current.occurrence, identical: false }
+        }
+        (State::Executed { .. }, Some(why)) if !intent.operation.replays => {
+            Decision::Failure(why.clone())
+        }
+        (State::Executed { .. }, Some(_) | None) => current.again_after_executed(intent),
+    }
+}
+
+pub(super) fn in_progress(id: OperationId) -> Denied {
+    Denied::new(DenyCode::InProgress, "the same operation is still running")
+        .retry_after(IN_PROGRESS_AGAIN)
+        .detail(Detail::Operation(id))
+}
+
+/// What those who wait are told.
+pub(super) fn told(key: IdempotencyKey, end: &End) -> Result<ToolResult, CallError> {
+    match end {
+        End::Executed(Some(result)) => Ok(from_ledger(result.clone())),
+        End::Executed(None) => Err(lost().into()),
+        End::ExecutedWithError(failed) | End::NotExecuted(failed, _) => Err(failed.clone().into()),
+        End::Unknown(failed) => Err(Unknown {
+            key,
+            operation: key.id(),
+            health: Verdict::Neutral,
+            message: failed.message.clone(),
+        }
+        .into()),
+    }
+}
+
+pub(super) fn from_ledger(mut result: ToolResult) -> ToolResult {
+    result.source = Source::Ledger;
+    result
+}
+
+/// Executed, and the result is gone.
+pub(super) fn lost() -> Failed {
+    Failed::new(
+        FailCode::ResultLost,
+        Class::Permanent,
+        Delivery::Done,
+        Verdict::Neutral,
+        "the operation was executed, but its result is no longer kept",
+    )
+}

@@ -1,0 +1,520 @@
+//! A checked document → the snapshot that is obeyed. Cannot fail: what could has been checked.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Method};
+
+use super::check::Checked;
+use super::document::kinds::{Address, Part, Target};
+use super::document::{self as written, At, Document, Maybe};
+use super::material::resolve;
+use super::merge::{self, get, in_memory, narrow};
+use super::snapshot::{
+    Addresses, Agent, Auth, BodyEncoding, Egress, HostRule, HttpTemplate, Identical, OnUnlisted,
+    PathPiece, ProcessLimits, Rest, ResultPolicy, Rule, RunPolicy, Secret, SecretText, Snapshot,
+    Tool, Upstream, WritePolicy,
+};
+use crate::call::arguments::canonical;
+use crate::call::{AgentId, Digest, Effect, ToolName, UpstreamName};
+
+/// Compiles a policy. Every reference in it is sound, or it is left out.
+pub fn compile(checked: &Checked<'_>) -> Arc<Snapshot> {
+    let document = checked.document;
+    let upstreams = upstreams(checked);
+    let tools: HashMap<ToolName, Arc<Tool>> = document
+        .tools
+        .iter()
+        .filter_map(|(name, section)| tool(checked, name, section, &upstreams))
+        .map(|tool| (tool.name.clone(), Arc::new(tool)))
+        .collect();
+    let agents = document
+        .agents
+        .iter()
+        .filter_map(|(name, section)| agent(checked, name, section, &tools))
+        .map(|agent| (agent.id.clone(), Arc::new(agent)))
+        .collect();
+    let defaults = document.defaults.as_ref().map(|at| &at.value);
+    let telemetry = document.telemetry.as_ref().map(|at| &at.value);
+    Arc::new(Snapshot {
+        name: name(document),
+        revision: checked.revision.clone(),
+        egress: egress(document),
+        tools,
+        agents,
+        upstreams,
+        limits: limits(document),
+        on_unlisted: defaults
+            .and_then(|defaults| get(&defaults.on_unlisted_tool))
+            .unwrap_or(OnUnlisted::Silent),
+        agent_label: telemetry.and_then(|t| get(&t.agent_label)).unwrap_or(true),
+        broken_tools: checked.broken.clone(),
+    })
+}
+
+/// `name`, else the file's name without its directory.
+fn name(document: &Document) -> Arc<str> {
+    match &document.name {
+        Some(name) => name.value.as_str().into(),
+        None => document.file.rsplit('/').next().unwrap_or_default().into(),
+    }
+}
+
+fn limits(document: &Document) -> ProcessLimits {
+    let written = document.limits.as_ref().map(|at| &at.value);
+    let count = |pick: fn(&written::Limits) -> &Maybe<u64>, default: u64| {
+        in_memory(written.and_then(|limits| get(pick(limits))).unwrap_or(default))
+    };
+    ProcessLimits {
+        rate_limit: written.and_then(|limits| merge::rate_limit(&limits.rate_limit, "global")),
+        bulkhead: narrow(count(|l| &l.bulkhead, 256) as u64),
+        batch_calls: count(|l| &l.batch_calls, 32),
+        batch_parallel: count(|l| &l.batch_parallel, 8),
+        request_bytes: count(|l| &l.request_bytes, 1 << 20),
+        argument_bytes: count(|l| &l.argument_bytes, 64 << 10),
+        argument_depth: count(|l| &l.argument_depth, 32),
+        response_bytes: count(|l| &l.response_bytes, 4 << 20),
+    }
+}
+
+fn egress(document: &Document) -> Egress {
+    let written = document.egress.as_ref().map(|at| &at.value);
+    let named = written.and_then(|egress| egress.allow_hosts.as_ref());
+    let mut allow_hosts: Vec<HostRule> = Vec::new();
+    match named {
+        Some(hosts) => {
+            for host in hosts.value.iter().map(|at| &at.value) {
+                let bare = host.host.trim_start_matches('[').trim_end_matches(']');
+                let host_text = if host.wildcard { format!(".{bare}") } else { bare.to_owned() };
+                // Without a port: the scheme's own, whichever scheme it is.
+                let ports = host.port.map_or(vec![443, 80], |port| vec![port]);
+                let wildcard = host.wildcard;
+                allow_hosts.extend(ports.into_iter().map(|port| HostRule {
+                    host: host_text.clone(),
+                    wildcard,
+                    port,
+                }));
+            }
+        }
+        None => {
+            for target in targets(document) {
+                let host = target.bare_host().to_owned();
+                let rule = HostRule { host, wildcard: false, port: target.port };
+                if !allow_hosts.contains(&rule) {
+                    allow_hosts.push(rule);
+                }
+            }
+        }
+    }
+    allow_hosts.sort_by(|a, b| (&a.host, a.port).cmp(&(&b.host, b.port)));
+    let min_tls13 = written.and_then(|egress| get(&egress.min_tls13)).unwrap_or(false);
+    Egress { allow_hosts, min_tls13 }
+}
+
+/// Every URL that calls may go to.
+pub fn targets(document: &Document) -> impl Iterator<Item = &Target> {
+    let named = document.upstreams.values().filter_map(|u| u.value.base_url.as_ref());
+    let unnamed = document.tools.values().filter_map(|t| t.value.http.as_ref()?.value.url.as_ref());
+    named.chain(unnamed).map(|at| &at.value)
+}
+
+/// The upstream a tool's calls go to.
+pub fn upstream_name(http: &written::Http) -> Option<UpstreamName> {
+    match (&http.upstream, &http.url) {
+        (Some(name), _) => UpstreamName::new(&name.value).ok(),
+        (None, Some(url)) => Some(UpstreamName::origin(&url.value.origin())),
+        (None, None) => None,
+    }
+}
+
+/// The longest total of the tools behind an upstream: how long its probe may take.
+fn longest_total(document: &Document, upstream: &UpstreamName) -> Duration {
+    let behind = document.tools.values().filter(|tool| {
+        let http = tool.value.http.as_ref();
+        http.and_then(|http| upstream_name(&http.value)).as_ref() == Some(upstream)
+    });
+    behind
+        .map(|tool| merge::tool(document, &tool.value).timeout.total)
+        .max()
+        .unwrap_or(super::profiles::EXTERNAL_HTTP.total)
+}
+
+fn upstreams(checked: &Checked<'_>) -> HashMap<UpstreamName, Arc<Upstream>> {
+    let document = checked.document;
+    let mut out = HashMap::new();
+    for (text, section) in &document.upstreams {
+        if let (Ok(name), Some(url)) = (UpstreamName::new(text), &section.value.base_url) {
+            let rule = Rule { path: format!("upstreams.{text}").into(), line: section.key.line };
+            let upstream = upstream(checked, name.clone(), rule, &url.value, Some(&section.value));
+            out.insert(name, Arc::new(upstream));
+        }
+    }
+    for (text, section) in &document.tools {
+        let Some(http) = section.value.http.as_ref().map(|at| &at.value) else { continue };
+        if let (Some(name), Some(url)) = (upstream_name(http), &http.url) {
+            let path = format!("tools.{text}.http.url").into();
+            let rule = Rule { path, line: url.key.line };
+            out.entry(name.clone())
+                .or_insert_with(|| Arc::new(upstream(checked, name, rule, &url.value, None)));
+        }
+    }
+    out
+}
+
+/// The fixed path of a base URL, without trailing slash.
+fn base_path(target: &Target) -> String {
+    let mut path = String::new();
+    for piece in &target.path {
+        if let PathPiece::Literal(text) = piece {
+            path.push_str(text);
+        }
+    }
+    path.trim_end_matches('/').to_owned()
+}
+
+fn upstream(
+    checked: &Checked<'_>,
+    name: UpstreamName,
+    rule: Rule,
+    target: &Target,
+    written: Option<&written::Upstream>,
+) -> Upstream {
+    let limit_name = format!("upstream:{name}");
+    let mut headers: Vec<_> = written
+        .and_then(|upstream| upstream.headers.as_ref())
+        .map(|headers| &headers.value)
+        .into_iter()
+        .flatten()
+        .map(|(header, value)| (header.clone(), value.value.clone()))
+        .collect();
+    headers.sort_by(|a, b| a.0.as_str().cmp(b.0.as_str()));
+    let base_path = if written.is_some() { base_path(target) } else { String::new() };
+    let longest = longest_total(checked.document, &name);
+    let mut upstream = Upstream {
+        tls: target.tls,
+        host: target.bare_host().into(),
+        port: target.port,
+        // A host that a URL holds is visible ASCII.
+        authority: HeaderValue::from_str(&target.authority())
+            .unwrap_or(HeaderValue::from_static("")),
+        base_path: base_path.into(),
+        auth: written.and_then(|upstream| auth(checked, &upstream.auth)),
+        headers,
+        ca: written.and_then(|upstream| ca(checked, &upstream.ca)),
+        addresses: addresses(written.and_then(|upstream| upstream.addresses.as_ref())),
+        timeout_header: written.and_then(|upstream| get(&upstream.timeout_header)),
+        follow_same_origin: written
+            .and_then(|upstream| get(&upstream.follow_same_origin))
+            .unwrap_or(false),
+        bulkhead: narrow(
+            written
+                .and_then(|upstream| get(&upstream.bulkhead))
+                .unwrap_or(merge::DEFAULT_UPSTREAM_BULKHEAD),
+        ),
+        rate_limit: written
+            .and_then(|upstream| merge::rate_limit(&upstream.rate_limit, &limit_name)),
+        breaker: merge::upstream_breaker(written, longest),
+        retry_budget: merge::retry_budget(written),
+        section: Digest::of(b""),
+        name,
+        rule,
+    };
+    upstream.section = upstream_section(&upstream);
+    upstream
+}
+
+/// A secret prints as nothing, so its rotation leaves the state of an upstream alone.
+fn upstream_section(u: &Upstream) -> Digest {
+    let place = format!("{:?}", (&u.name, u.tls, &u.host, u.port, &u.base_path, &u.headers));
+    let trust = format!("{:?}", (&u.auth, u.ca.is_some(), &u.addresses, u.follow_same_origin));
+    let limits = format!("{:?}", (u.bulkhead, &u.rate_limit, &u.breaker, u.retry_budget));
+    let header = format!("{:?}", u.timeout_header);
+    Digest::of_parts(&[place.as_bytes(), trust.as_bytes(), limits.as_bytes(), header.as_bytes()])
+}
+
+fn auth(checked: &Checked<'_>, auth: &Maybe<written::Auth>) -> Option<Auth> {
+    let auth = &auth.as_ref()?.value;
+    let secret = |reference| resolve(checked.material, reference);
+    if let Some(bearer) = secret(&auth.bearer) {
+        return Some(Auth::Bearer(bearer));
+    }
+    if let Some(basic) = auth.basic.as_ref().map(|at| &at.value) {
+        let username = secret(&basic.username)?;
+        let password = secret(&basic.password)?;
+        return Some(basic_auth(username, password));
+    }
+    let header = &auth.header.as_ref()?.value;
+    Some(Auth::Header {
+        name: get(&header.name)?,
+        prefix: get(&header.prefix).unwrap_or_default(),
+        value: secret(&header.value)?,
+    })
+}
+
+/// Without its user name a password is no credential: it counts as missing, and the call says so.
+fn basic_auth(username: Secret, password: Secret) -> Auth {
+    match username.value {
+        Some(SecretText(name)) => Auth::Basic { username: name.as_ref().to_owned(), password },
+        None => Auth::Basic {
+            username: String::new(),
+            password: Secret { origin: username.origin, value: None },
+        },
+    }
+}
+
+/// A bundle that is missing or empty trusts nobody; it never falls back to the system's roots.
+fn ca(checked: &Checked<'_>, reference: &Maybe<written::kinds::SecretRef>) -> Option<Arc<[u8]>> {
+    let secret = resolve(checked.material, reference)?;
+    Some(secret.value.map_or_else(|| Arc::from([]), |text| text.0.as_bytes().into()))
+}
+
+fn addresses(written: Option<&At<Vec<At<Address>>>>) -> Addresses {
+    let mut out = Addresses::default();
+    for address in written.iter().flat_map(|list| &list.value) {
+        match address.value {
+            Address::Loopback => out.loopback = true,
+            Address::Private => out.private = true,
+            Address::LinkLocal => out.link_local = true,
+            Address::Net(net) => out.nets.push(net),
+        }
+    }
+    out
+}
+
+/// Where each argument goes. What is named nowhere: GET, HEAD, DELETE → query; POST, PUT, PATCH → body.
+pub fn template(http: &written::Http) -> Option<HttpTemplate> {
+    let method = get(&http.method)?;
+    let path = match (&http.path, &http.url) {
+        (Some(path), _) => path.value.clone(),
+        (None, Some(url)) => url.value.path.clone(),
+        (None, None) => return None,
+    };
+    let in_query = matches!(method, Method::GET | Method::HEAD | Method::DELETE);
+    let (query, body) = (get(&http.query), get(&http.body));
+    let rest = match (&query, &body) {
+        (Some(Part::Rest), _) => Rest::Query,
+        (_, Some(Part::Rest)) => Rest::Body,
+        (None, _) if in_query => Rest::Query,
+        (_, None) if !in_query => Rest::Body,
+        _both_said => Rest::None,
+    };
+    let named = |part: Option<Part>| match part {
+        Some(Part::Named(names)) => names,
+        Some(Part::Rest | Part::None) | None => Vec::new(),
+    };
+    let mut headers: Vec<_> = http
+        .headers
+        .iter()
+        .flat_map(|headers| &headers.value)
+        .map(|(header, argument)| (header.clone(), argument.value.clone()))
+        .collect();
+    headers.sort_by(|a, b| a.0.as_str().cmp(b.0.as_str()));
+    Some(HttpTemplate {
+        method,
+        path,
+        query: named(query),
+        body: named(body),
+        rest,
+        headers,
+        encoding: get(&http.encoding).unwrap_or(BodyEncoding::Json),
+    })
+}
+
+fn tool(
+    checked: &Checked<'_>,
+    name: &str,
+    section: &At<written::Tool>,
+    upstreams: &HashMap<UpstreamName, Arc<Upstream>>,
+) -> Option<Tool> {
+    let tool = &section.value;
+    if checked.broken.iter().any(|broken| broken.name.as_str() == name) {
+        return None;
+    }
+    let http = &tool.http.as_ref()?.value;
+    let upstream = Arc::clone(upstreams.get(&upstream_name(http)?)?);
+    let settings = merge::tool(checked.document, tool);
+    let effect = tool.effect();
+    let read = effect == Effect::Read;
+    let mut compiled = Tool {
+        name: ToolName::new(name).ok()?,
+        rule: Rule { path: format!("tools.{name}").into(), line: section.key.line },
+        description: get(&tool.description)?.into(),
+        effect,
+        upstream,
+        http: template(http)?,
+        schema: checked.schemas.get(name)?.clone(),
+        timeout: settings.timeout,
+        retry: read.then_some(settings.retry),
+        breaker: settings.breaker,
+        rate_limit: merge::rate_limit(&tool.rate_limit, &format!("tool:{name}")),
+        bulkhead: narrow(get(&tool.bulkhead).unwrap_or(merge::DEFAULT_TOOL_BULKHEAD)),
+        weight: narrow(get(&tool.weight).unwrap_or(1)),
+        fuse: tool.fuse.as_ref().map(|_| {
+            let open = super::snapshot::FusePolicy { same_failures: None, same_results: None };
+            merge::fuse(&tool.fuse, open)
+        }),
+        volatile: values(&tool.volatile),
+        alternatives: values(&tool.alternatives)
+            .iter()
+            .filter_map(|name| ToolName::new(name).ok())
+            .collect(),
+        cost: get(&tool.cost).map(|money| money.millionths),
+        result: result(checked, name, &tool.result),
+        write: (!read).then(|| write(&tool.write)),
+        section: Digest::of(b""),
+    };
+    compiled.section = tool_section(&compiled);
+    Some(compiled)
+}
+
+fn values<T: Clone>(list: &Maybe<Vec<At<T>>>) -> Vec<T> {
+    list.iter().flat_map(|list| &list.value).map(|at| at.value.clone()).collect()
+}
+
+fn tool_section(t: &Tool) -> Digest {
+    let what = format!("{:?}", (&t.name, &t.description, t.effect, &t.http));
+    let time = format!("{:?}", (t.timeout, &t.retry, &t.breaker));
+    let limits = format!("{:?}", (&t.rate_limit, t.bulkhead, t.weight, t.fuse, t.cost));
+    let result = &t.result;
+    let ends = format!("{:?}", (result.json, &result.select, &result.redact, result.max));
+    let more = format!("{:?}", (result.fail_on_oversize, &t.write, &t.volatile, &t.alternatives));
+    let schema = canonical(t.schema.source());
+    let expect = result.expect.as_ref().map(|schema| canonical(schema.source()));
+    Digest::of_parts(&[
+        t.upstream.section.as_bytes(),
+        what.as_bytes(),
+        time.as_bytes(),
+        limits.as_bytes(),
+        ends.as_bytes(),
+        more.as_bytes(),
+        &schema,
+        &expect.unwrap_or_default(),
+    ])
+}
+
+fn result(checked: &Checked<'_>, name: &str, section: &Maybe<written::ToolResult>) -> ResultPolicy {
+    let written = section.as_ref().map(|at| &at.value);
+    ResultPolicy {
+        json: written.and_then(|result| get(&result.json)).unwrap_or(true),
+        expect: checked.expects.get(name).cloned(),
+        select: written.map(|result| values(&result.select)).unwrap_or_default(),
+        redact: written.map(|result| values(&result.redact)).unwrap_or_default(),
+        max: in_memory(
+            written.and_then(|result| get(&result.max)).unwrap_or(merge::DEFAULT_RESULT_MAX),
+        ),
+        fail_on_oversize: written.and_then(|r| get(&r.fail_on_oversize)).unwrap_or(false),
+    }
+}
+
+fn write(section: &Maybe<written::Write>) -> WritePolicy {
+    let written = section.as_ref().map(|at| &at.value);
+    let status = |pick: fn(&written::Write) -> &Maybe<Vec<At<u64>>>| -> Vec<u16> {
+        let list = written.map(|write| values(pick(write))).unwrap_or_default();
+        list.iter().filter_map(|status| u16::try_from(*status).ok()).collect()
+    };
+    WritePolicy {
+        fingerprint: written.map(|write| values(&write.fingerprint)).unwrap_or_default(),
+        global_scope: written.and_then(|write| get(&write.global_scope)).unwrap_or(false),
+        ttl: written.and_then(|write| get(&write.ttl)).unwrap_or(merge::DEFAULT_TTL),
+        identical: written.and_then(|write| get(&write.identical)).unwrap_or(Identical::Allow),
+        not_executed_on: status(|write| &write.not_executed_on),
+        unknown_on: status(|write| &write.unknown_on),
+        caller_key_required: written.and_then(|w| get(&w.caller_key_required)).unwrap_or(false),
+        pooled: written.and_then(|write| get(&write.pooled)).unwrap_or(false),
+        drain: written.and_then(|write| get(&write.drain)).unwrap_or(merge::DEFAULT_DRAIN),
+    }
+}
+
+/// Whether a pattern of `allow` or `deny` is one, and not an exact name.
+pub fn is_glob(pattern: &str) -> bool {
+    pattern.contains(['*', '?'])
+}
+
+/// Whole-string match; `*` is any text, `?` any one character. Linear in both lengths, never exponential.
+pub fn glob_matches(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), name.chars().collect());
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p + 1, n));
+                p += 1;
+            }
+            Some(c) if *c == '?' || name.get(n) == Some(c) => {
+                p += 1;
+                n += 1;
+            }
+            _no_match => match star {
+                None => return false,
+                Some((after, taken)) => {
+                    star = Some((after, taken + 1));
+                    (p, n) = (after, taken + 1);
+                }
+            },
+        }
+    }
+    pattern.iter().skip(p).all(|c| *c == '*')
+}
+
+/// Whether an `allow` entry lets a tool be called: a pattern reaches reads only, a write is allowed by its name.
+pub fn allows(entry: &str, tool: &str, effect: Effect) -> bool {
+    if is_glob(entry) { effect == Effect::Read && glob_matches(entry, tool) } else { entry == tool }
+}
+
+fn agent(
+    checked: &Checked<'_>,
+    name: &str,
+    section: &At<written::Agent>,
+    tools: &HashMap<ToolName, Arc<Tool>>,
+) -> Option<Agent> {
+    let agent = &section.value;
+    let (mut allowed, mut denied) = (HashMap::new(), HashMap::new());
+    let rule = |list: &str, at: &At<String>| Rule {
+        path: format!("agents.{name}.{list}").into(),
+        line: at.place.line,
+    };
+    for (tool_name, tool) in tools {
+        let deny = agent.deny.iter().flat_map(|list| &list.value);
+        if let Some(at) = deny.into_iter().find(|at| glob_matches(&at.value, tool_name.as_str())) {
+            denied.insert(tool_name.clone(), rule("deny", at));
+            continue;
+        }
+        let allow = agent.allow.iter().flat_map(|list| &list.value);
+        let found = allow.into_iter().find(|at| allows(&at.value, tool_name.as_str(), tool.effect));
+        if let Some(at) = found {
+            allowed.insert(tool_name.clone(), rule("allow", at));
+        }
+    }
+    let run_name = agent.run.as_ref().map_or(merge::DEFAULT_RUN, |at| at.value.as_str());
+    let run: Arc<RunPolicy> = Arc::new(merge::run(checked.document, run_name));
+    let constraints = checked
+        .constraints
+        .iter()
+        .filter(|((agent, _), _)| agent == name)
+        .filter_map(|((_, tool), schema)| Some((ToolName::new(tool).ok()?, schema.clone())))
+        .collect();
+    Some(Agent {
+        id: AgentId::new(name).ok()?,
+        rule: Rule { path: format!("agents.{name}").into(), line: section.key.line },
+        tokens: tokens(checked, agent),
+        allowed,
+        denied,
+        choosable_runs: HashMap::from([(Arc::clone(&run.name), Arc::clone(&run))]),
+        run,
+        dry_run: get(&agent.dry_run).unwrap_or(false),
+        constraints,
+        rate_limit: merge::rate_limit(&agent.rate_limit, &format!("agent:{name}")),
+        bulkhead: get(&agent.bulkhead).map(narrow),
+    })
+}
+
+/// A token that is missing or empty proves nothing.
+fn tokens(checked: &Checked<'_>, agent: &written::Agent) -> Vec<SecretText> {
+    let identities = agent.identities.iter().flat_map(|list| &list.value);
+    identities
+        .filter_map(|identity| resolve(checked.material, &identity.value.token)?.value)
+        .collect()
+}

@@ -1,0 +1,200 @@
+//! What a policy refers to outside itself: schema files beside it, and secrets. Read once per load, bounded, no network.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::diagnostic::{Level, Problem};
+use super::document::kinds::{SchemaSource, SecretRef};
+use super::document::{At, Document, Maybe, tree};
+use super::snapshot::{Secret, SecretText};
+use crate::strict_json::{self, Limits};
+
+/// Longest included schema file.
+const MAX_SCHEMA_BYTES: usize = tree::MAX_BYTES;
+/// Longest secret: a PEM bundle of roots is the largest of them.
+const MAX_SECRET_BYTES: usize = 1024 * 1024;
+
+/// Everything read besides the policy itself.
+#[derive(Debug, Default)]
+pub struct Material {
+    /// By path below the policy's directory: the schema, or why there is none.
+    pub schemas: BTreeMap<PathBuf, Result<Value, String>>,
+    /// The bytes behind `schemas`, for the revision.
+    pub included: BTreeMap<PathBuf, Vec<u8>>,
+    pub secrets: HashMap<SecretRef, Secret>,
+    /// Every file that was read or looked for; a reload watches them.
+    pub files: Vec<PathBuf>,
+}
+
+impl Material {
+    /// Reads what the document names. `directory` is the policy's.
+    pub fn gather(
+        document: &Document,
+        directory: &Path,
+        offline: bool,
+    ) -> (Material, Vec<Problem>) {
+        let mut material = Material::default();
+        let mut problems = Vec::new();
+        for source in schema_sources(document) {
+            if let SchemaSource::File { path } = &source.value {
+                material.include(path, directory);
+            }
+        }
+        for reference in secret_refs(document) {
+            if !material.secrets.contains_key(&reference.value) {
+                let secret = material.secret(reference, offline, &mut problems);
+                material.secrets.insert(reference.value.clone(), secret);
+            }
+        }
+        (material, problems)
+    }
+
+    /// The secret of a reference; one that was never gathered holds nothing.
+    pub fn secret_of(&self, reference: &SecretRef) -> Secret {
+        let nothing = || Secret { origin: reference.to_string().into(), value: None };
+        self.secrets.get(reference).cloned().unwrap_or_else(nothing)
+    }
+
+    fn include(&mut self, path: &Path, directory: &Path) {
+        if self.schemas.contains_key(path) {
+            return;
+        }
+        let full = directory.join(path);
+        self.files.push(full.clone());
+        let read = read_bounded(&full, MAX_SCHEMA_BYTES);
+        let schema = read.and_then(|bytes| {
+            let schema = parse_schema(path, &bytes);
+            self.included.insert(path.to_owned(), bytes);
+            schema
+        });
+        self.schemas.insert(path.to_owned(), schema);
+    }
+
+    fn secret(
+        &mut self,
+        reference: &At<SecretRef>,
+        offline: bool,
+        problems: &mut Vec<Problem>,
+    ) -> Secret {
+        let origin: Arc<str> = reference.value.to_string().into();
+        let found = match &reference.value {
+            SecretRef::Env(name) => {
+                std::env::var(name).map_err(|_| "is not set, or is not UTF-8".to_owned())
+            }
+            SecretRef::File(path) => {
+                self.files.push(path.clone());
+                if readable_by_others(path) {
+                    let message = format!("the secret ({origin}) is readable by others");
+                    problems.push(
+                        Problem::new("CR3010", reference.place, message)
+                            .hint("take the read permission from others: `chmod o-r`"),
+                    );
+                }
+                read_bounded(path, MAX_SECRET_BYTES).and_then(|bytes| {
+                    String::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())
+                })
+            }
+        };
+        let value = match found {
+            Err(why) => {
+                let level = if offline { Level::Warning } else { Level::Error };
+                let message = format!("the secret ({origin}) {why}");
+                let problem = Problem::new("CR3010", reference.place, message).level(level);
+                problems.push(problem.hint("check without secrets by `checkrein check --offline`"));
+                None
+            }
+            Ok(text) => {
+                // Editors and `echo` end a file by a line break; no credential does.
+                let text = text.trim_end_matches(['\n', '\r']);
+                if text.is_empty() {
+                    let message = format!("the secret ({origin}) is empty");
+                    problems.push(Problem::new("CR3010", reference.place, message));
+                }
+                (!text.is_empty()).then(|| SecretText(text.into()))
+            }
+        };
+        Secret { origin, value }
+    }
+}
+
+fn read_bounded(path: &Path, most: usize) -> Result<Vec<u8>, String> {
+    let file = std::fs::File::open(path).map_err(|error| unreadable(&error))?;
+    let mut bytes = Vec::new();
+    let limit = most as u64 + 1;
+    file.take(limit).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
+    if bytes.len() > most {
+        return Err(format!("is longer than {most} bytes"));
+    }
+    Ok(bytes)
+}
+
+fn unreadable(error: &std::io::Error) -> String {
+    format!("cannot be read: {error}")
+}
+
+#[cfg(unix)]
+fn readable_by_others(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o004 != 0)
+}
+
+#[cfg(not(unix))]
+fn readable_by_others(_path: &Path) -> bool {
+    false
+}
+
+fn parse_schema(path: &Path, bytes: &[u8]) -> Result<Value, String> {
+    let yaml = path.extension().is_some_and(|ext| ext == "yaml" || ext == "yml");
+    if !yaml {
+        return strict_json::parse(bytes, Limits::answer(MAX_SCHEMA_BYTES))
+            .map_err(|fault| format!("is not JSON: {fault}"));
+    }
+    let parsed = tree::parse(bytes);
+    let wrong = |problem: &Problem| format!("line {}: {}", problem.place.line, problem.message);
+    match (parsed.problems.first(), parsed.root) {
+        (Some(problem), _) => Err(wrong(problem)),
+        (None, None) => Err("is empty".to_owned()),
+        (None, Some(root)) => root.to_json().map_err(|problem| wrong(&problem)),
+    }
+}
+
+/// Every schema of the document.
+fn schema_sources(document: &Document) -> Vec<&At<SchemaSource>> {
+    let tools = document.tools.values().flat_map(|tool| {
+        let expect = tool.value.result.as_ref().and_then(|result| result.value.expect.as_ref());
+        tool.value.schema.iter().chain(expect)
+    });
+    let agents = document.agents.values();
+    let constraints = agents.filter_map(|agent| agent.value.constraints.as_ref());
+    tools.chain(constraints.flat_map(|map| map.value.values())).collect()
+}
+
+/// Every reference to a secret in the document.
+fn secret_refs(document: &Document) -> Vec<&At<SecretRef>> {
+    let mut refs: Vec<&At<SecretRef>> = Vec::new();
+    for agent in document.agents.values() {
+        for identity in agent.value.identities.iter().flat_map(|list| &list.value) {
+            refs.extend(&identity.value.token);
+        }
+    }
+    for upstream in document.upstreams.values() {
+        refs.extend(&upstream.value.ca);
+        let Some(auth) = upstream.value.auth.as_ref().map(|at| &at.value) else { continue };
+        refs.extend(&auth.bearer);
+        if let Some(basic) = &auth.basic {
+            refs.extend(&basic.value.username);
+            refs.extend(&basic.value.password);
+        }
+        refs.extend(auth.header.iter().filter_map(|header| header.value.value.as_ref()));
+    }
+    refs
+}
+
+/// A reference that may be absent, resolved.
+pub(crate) fn resolve(material: &Material, reference: &Maybe<SecretRef>) -> Option<Secret> {
+    reference.as_ref().map(|at| material.secret_of(&at.value))
+}
