@@ -2,8 +2,10 @@
 //!
 //! Stdout carries answers only, stderr diagnostics. An unknown flag or word is a usage error, never ignored.
 
+mod check;
 mod output;
 mod probe;
+mod schema;
 mod version;
 
 use std::process::ExitCode;
@@ -42,6 +44,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Say everything that is wrong with a policy
+    Check(check::Args),
+    /// Print the JSON Schema of the policy language
+    Schema(schema::Args),
     /// Ask a running gateway whether it is live or ready
     Probe(probe::Args),
     /// Print the version
@@ -55,6 +61,8 @@ pub fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let exit = match cli.verb {
+        Verb::Check(args) => check::run(&args),
+        Verb::Schema(args) => schema::run(&args),
         Verb::Probe(args) => probe::run(&args),
         Verb::Version => version::run(),
     };
