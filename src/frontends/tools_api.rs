@@ -108,7 +108,7 @@ fn listed(tools: &[ToolInfo], hidden: usize, form: Form) -> Vec<u8> {
         let note = match hidden {
             0 => "this agent may call no tool: the policy allows it none".to_owned(),
             n => format!(
-                "this agent may call no tool: {n} it is allowed are hidden, their definitions being broken"
+                "this agent may call no tool; {n} tools of the policy are hidden, their definitions being broken"
             ),
         };
         object.string("note", &note);

@@ -67,10 +67,26 @@ async fn until_closed(mut stream: impl AsyncReadExt + Unpin) -> String {
 }
 
 async fn exchange(request: &str) -> (String, Reached) {
-    let (server, reached) = (server(1), Reached::default());
-    let mut stream = connect(&server, &reached);
+    exchange_with(&server(1), request).await
+}
+
+async fn exchange_with(server: &Server, request: &str) -> (String, Reached) {
+    let reached = Reached::default();
+    let mut stream = connect(server, &reached);
     stream.write_all(request.as_bytes()).await.expect("written");
-    (until_closed(stream).await, reached)
+    let answer = until_closed(stream).await;
+    // The connection's task counts after its last byte.
+    server.tasks.close();
+    server.tasks.wait().await;
+    server.tasks.reopen();
+    (answer, reached)
+}
+
+/// How many requests were refused for this reason.
+fn rejected(server: &Server, reason: &str) -> u64 {
+    let line = format!("checkrein_requests_rejected_total{{reason=\"{reason}\"}} ");
+    let text = server.metrics.encode();
+    text.lines().find_map(|l| l.strip_prefix(&line)).map_or(0, |n| n.parse().expect("a count"))
 }
 
 fn fields(count: usize) -> String {
@@ -99,8 +115,10 @@ async fn bb_n07_a_head_over_our_bounds_is_told_both_of_them() {
         format!("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{}\r\n", fields(65));
     let long = format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "a".repeat(100_000));
     let far = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "a".repeat(40_000));
-    for request in [sixty_five, long, far] {
-        let (answer, reached) = exchange(&request).await;
+    let server = server(1);
+    for (count, request) in (1..).zip([sixty_five, long, far]) {
+        let (answer, reached) = exchange_with(&server, &request).await;
+        assert_eq!(rejected(&server, "head"), count);
         assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
         assert!(answer.contains("application/problem+json"), "{answer}");
         assert!(answer.contains("64 fields") && answer.contains("32768 bytes"), "{answer}");
@@ -116,8 +134,10 @@ async fn bb_n07_a_head_over_our_bounds_is_told_both_of_them() {
 async fn bb_n07_past_the_parsers_own_bounds_it_is_431_too() {
     let many = format!("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{}\r\n", fields(101));
     let huge = format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "a".repeat(200_000));
-    for request in [many, huge] {
-        let (answer, reached) = exchange(&request).await;
+    let server = server(1);
+    for (count, request) in (1..).zip([many, huge]) {
+        let (answer, reached) = exchange_with(&server, &request).await;
+        assert_eq!(rejected(&server, "head"), count);
         assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
         assert!(reached.paths().is_empty());
     }
@@ -141,7 +161,9 @@ async fn bb_n01_two_lengths_smuggle_no_second_request() {
         "POST /a HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked, gzip\r\n\r\n",
         "POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: +3\r\n\r\nabc",
     ] {
-        let (answer, reached) = exchange(malformed).await;
+        let server = server(1);
+        let (answer, reached) = exchange_with(&server, malformed).await;
+        assert_eq!(rejected(&server, "bad_request"), 1);
         assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
         assert!(reached.paths().is_empty());
     }
@@ -159,6 +181,20 @@ async fn a_slow_head_is_closed_at_its_time() {
     server.tasks.close();
     server.tasks.wait().await;
     assert_eq!(server.limits.connections.available_permits(), 1);
+    assert_eq!(rejected(&server, "header_timeout"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_connection_is_closed_at_the_same_time_and_counted_as_nothing() {
+    let (server, reached) = (server(2), Reached::default());
+    let fresh = connect(&server, &reached);
+    let mut served = connect(&server, &reached);
+    served.write_all(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
+    until_closed(fresh).await;
+    assert!(until_closed(served).await.ends_with("GET /a 0"));
+    server.tasks.close();
+    server.tasks.wait().await;
+    assert_eq!(rejected(&server, "header_timeout"), 0);
 }
 
 /// A service that says it has begun, and answers when it is let.
@@ -216,6 +252,7 @@ async fn past_the_bound_a_connection_is_told_and_closed() {
     first.read_exact(&mut [0]).await.expect("answered");
     let second = until_closed(dial(addr).await).await;
     assert!(second.starts_with("HTTP/1.1 503 "), "{second}");
+    assert_eq!(rejected(&server, "connections"), 1);
     let (head, body) = second.split_once("\r\n\r\n").expect("a body");
     assert!(head.contains(&format!("content-length: {}", body.len())), "{second}");
     crate::strict_json::parse(body.as_bytes(), crate::strict_json::Limits::answer(4096))
