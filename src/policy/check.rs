@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::diagnostic::{self, Level, Place, Problem};
 use super::document::kinds::SchemaSource;
 use super::document::{At, Document};
+use super::lint;
 use super::material::Material;
 use super::schema::Schema;
 use super::snapshot::{BrokenTool, Revision};
@@ -67,7 +68,7 @@ pub fn check<'a>(
     let Compiler { problems: found, broken, .. } = compiler;
     problems.extend(found);
     let facts = Facts { document, schemas: &schemas };
-    let whole = lints(facts);
+    let whole = lint::lint(facts);
     problems.extend(sound_only(document, &problems, whole));
     for problem in &mut problems {
         if problem.file.is_empty() {
@@ -81,11 +82,6 @@ pub fn check<'a>(
     let revision = revision(bytes, material);
     let checked = Checked { document, material, schemas, expects, constraints, broken, revision };
     (Some(checked), problems)
-}
-
-/// Cross references, safety, timing.
-fn lints(_facts: Facts<'_>) -> Vec<Problem> {
-    Vec::new()
 }
 
 /// First 12 hexadecimal digits of SHA-256 over the policy and every file it includes; never over a secret.

@@ -9,6 +9,7 @@ pub mod compile;
 pub mod diagnostic;
 pub mod document;
 pub mod json_schema;
+pub mod lint;
 pub mod material;
 pub mod merge;
 pub mod profiles;

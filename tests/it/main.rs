@@ -3,4 +3,5 @@
 mod architecture;
 mod deploy;
 mod golden;
+mod lints;
 mod metrics_doc;

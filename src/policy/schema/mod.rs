@@ -119,6 +119,11 @@ impl jsonschema::Retrieve for Nowhere {
     }
 }
 
+/// Every subschema with its JSON Pointer, the root first; of a schema that compiles.
+pub fn every_subschema(source: &Value) -> Vec<(String, &Value)> {
+    subschemas::every(source)
+}
+
 fn compile_fault(source: &Value, error: &ValidationError<'_>) -> SchemaFault {
     // An error of the schema against its own dialect has its place in the *instance*, which is the schema.
     let at = error.instance_path().to_string();

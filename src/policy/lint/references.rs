@@ -1,0 +1,299 @@
+//! Names that lead nowhere, entries that do nothing, and one thing said of two (CR2001, CR2002, CR2003, CR2008,
+//! CR2010, CR2011, CR2012).
+
+use std::collections::HashMap;
+
+use super::{View, entries, glob_matches, is_denied, is_glob, may_call, merge};
+use crate::call::Effect;
+use crate::policy::diagnostic::{Level, Place, Problem};
+use crate::policy::document::kinds::{SecretRef, Target};
+use crate::policy::document::{Agent, At};
+use crate::policy::profiles;
+
+/// Farthest edit distance of a name that a finding suggests.
+const MAX_DISTANCE: usize = 2;
+
+pub(super) fn find(view: &View<'_>, problems: &mut Vec<Problem>) {
+    unknown_names(view, problems);
+    for (name, agent) in &view.document.agents {
+        agent_entries(view, name, &agent.value, problems);
+    }
+    uncallable(view, problems);
+    credentials(view, problems);
+    hosts(view, problems);
+    alternatives(view, problems);
+    money(view, problems);
+}
+
+fn unknown(what: &str, name: &At<String>, known: &[&str]) -> Problem {
+    let message = format!("there is no {what} `{}`", name.value);
+    let problem = Problem::new("CR2001", name.place, message);
+    match nearest(&name.value, known) {
+        Some(near) => problem.label(format!("did you mean `{near}`?")),
+        None if known.is_empty() => problem,
+        None => problem.hint(format!("there are: {}", listed(known))),
+    }
+}
+
+fn listed(names: &[&str]) -> String {
+    const MOST: usize = 12;
+    let mut text = names.iter().take(MOST).copied().collect::<Vec<_>>().join(", ");
+    if names.len() > MOST {
+        text.push_str(", …");
+    }
+    text
+}
+
+fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
+    known
+        .iter()
+        .map(|candidate| (distance(name, candidate), *candidate))
+        .filter(|(distance, _)| *distance <= MAX_DISTANCE)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Levenshtein's distance; names have at most 64 characters.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        let mut next = vec![left];
+        for (y, above) in b.iter().zip(row.iter().skip(1)) {
+            let cost = (diagonal + usize::from(x != *y)).min(left + 1).min(above + 1);
+            diagonal = *above;
+            left = cost;
+            next.push(cost);
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+fn unknown_names(view: &View<'_>, problems: &mut Vec<Problem>) {
+    let document = view.document;
+    let builtins: Vec<&str> = profiles::BUILTIN.iter().map(|profile| profile.name).collect();
+    let mut known_profiles = builtins.clone();
+    known_profiles.extend(document.profiles.keys().map(String::as_str));
+    let mut known_runs: Vec<&str> = document.runs.keys().map(String::as_str).collect();
+    known_runs.push(merge::DEFAULT_RUN);
+    let known_tools: Vec<&str> = document.tools.keys().map(String::as_str).collect();
+    let known_upstreams: Vec<&str> = document.upstreams.keys().map(String::as_str).collect();
+    let mut check = |what: &str, name: Option<&At<String>>, known: &[&str]| {
+        if let Some(name) = name.filter(|name| !known.contains(&name.value.as_str())) {
+            problems.push(unknown(what, name, known));
+        }
+    };
+    let defaults = document.defaults.as_ref().map(|defaults| &defaults.value);
+    check("profile", defaults.and_then(|defaults| defaults.profile.as_ref()), &known_profiles);
+    for profile in document.profiles.values() {
+        check("built-in profile", profile.value.extends.as_ref(), &builtins);
+    }
+    for agent in document.agents.values().map(|agent| &agent.value) {
+        check("run", agent.run.as_ref(), &known_runs);
+    }
+    for tool in document.tools.values().map(|tool| &tool.value) {
+        check("profile", tool.profile.as_ref(), &known_profiles);
+        let http = tool.http.as_ref().and_then(|http| http.value.upstream.as_ref());
+        check("upstream", http, &known_upstreams);
+        for alternative in entries(&tool.alternatives) {
+            check("tool", Some(alternative), &known_tools);
+        }
+    }
+    for agent in document.agents.values().map(|agent| &agent.value) {
+        for (tool, schema) in agent.constraints.iter().flat_map(|constraints| &constraints.value) {
+            let place = schema.key;
+            let name = At { value: tool.clone(), key: place, place, last_line: place.line };
+            check("tool", Some(&name), &known_tools);
+        }
+    }
+}
+
+/// Entries of `allow` and `deny` that match nothing, or match only what they do not cover.
+fn agent_entries(view: &View<'_>, name: &str, agent: &Agent, problems: &mut Vec<Problem>) {
+    let names: Vec<&str> = view.document.tools.keys().map(String::as_str).collect();
+    for (list, entry) in entries(&agent.allow)
+        .map(|entry| ("allow", entry))
+        .chain(entries(&agent.deny).map(|entry| ("deny", entry)))
+    {
+        let matched: Vec<_> =
+            view.tools().filter(|(tool, _)| glob_matches(&entry.value, tool)).collect();
+        if matched.is_empty() {
+            problems.push(matches_nothing(name, list, entry, &names));
+            continue;
+        }
+        if list == "deny" {
+            continue;
+        }
+        if matched.iter().all(|(tool, _)| is_denied(agent, tool)) {
+            let message = format!(
+                "`{}` in `agents.{name}.allow` allows nothing: `deny` takes all of it",
+                entry.value
+            );
+            problems.push(Problem::new("CR2003", entry.place, message));
+            continue;
+        }
+        let writes: Vec<&str> = matched
+            .iter()
+            .filter(|(tool, at)| {
+                let effect = at.value.effect();
+                effect == Effect::Write && !may_call(agent, tool, effect) && !is_denied(agent, tool)
+            })
+            .map(|(tool, _)| *tool)
+            .collect();
+        if is_glob(&entry.value) && !writes.is_empty() {
+            let message = format!(
+                "the pattern `{}` does not allow the write {}: a write is allowed by its exact name",
+                entry.value,
+                listed(&writes)
+            );
+            problems.push(Problem::new("CR2003", entry.place, message));
+        }
+    }
+}
+
+fn matches_nothing(agent: &str, list: &str, entry: &At<String>, names: &[&str]) -> Problem {
+    let kind = if is_glob(&entry.value) { "pattern" } else { "name" };
+    let message =
+        format!("the {kind} `{}` in `agents.{agent}.{list}` matches no tool", entry.value);
+    let problem = Problem::new("CR2002", entry.place, message);
+    match nearest(&entry.value, names).filter(|_| kind == "name") {
+        Some(near) => problem.label(format!("did you mean `{near}`?")),
+        None => problem,
+    }
+}
+
+fn uncallable(view: &View<'_>, problems: &mut Vec<Problem>) {
+    for (name, tool) in view.tools().filter(|(name, _)| view.callers(name).is_empty()) {
+        let message = format!("no agent may call `{name}`");
+        let hint = "name it in an agent's `allow`, or remove it";
+        problems.push(Problem::new("CR2003", tool.key, message).hint(hint));
+    }
+}
+
+fn credentials(view: &View<'_>, problems: &mut Vec<Problem>) {
+    let mut seen: HashMap<&SecretRef, &str> = HashMap::new();
+    for (name, agent) in &view.document.agents {
+        let agent_place = agent.key;
+        let agent = &agent.value;
+        if name == "default" {
+            if let Some(identities) = &agent.identities {
+                let message = "the agent `default` is whoever shows no credential, so it takes no `identities`";
+                problems.push(Problem::new("CR2008", identities.key, message));
+            }
+            continue;
+        }
+        if agent.identities.is_none() {
+            let message =
+                format!("the agent `{name}` has no `identities`: nobody can prove to be it");
+            problems.push(
+                Problem::new("CR2008", agent_place, message)
+                    .label("add `identities:`; only `default` goes without"),
+            );
+        }
+        for token in entries(&agent.identities).filter_map(|identity| identity.value.token.as_ref())
+        {
+            match seen.get(&token.value) {
+                Some(other) if other == name => {
+                    let message = format!("the agent `{name}` names the same credential twice");
+                    problems.push(Problem::new("CR2008", token.place, message));
+                }
+                Some(other) => {
+                    let message =
+                        format!("the agents `{other}` and `{name}` have the same credential");
+                    let hint = "give each agent a credential of its own; with a shared one both are refused";
+                    problems.push(Problem::new("CR2008", token.place, message).hint(hint));
+                }
+                None => {
+                    seen.insert(&token.value, name);
+                }
+            }
+        }
+    }
+}
+
+/// Every place calls may go to, with where it is written.
+pub(super) fn targets<'d>(view: &View<'d>) -> Vec<&'d At<Target>> {
+    let upstreams = view.document.upstreams.values();
+    let tools = view.document.tools.values().filter_map(|tool| tool.value.http.as_ref());
+    upstreams
+        .filter_map(|upstream| upstream.value.base_url.as_ref())
+        .chain(tools.filter_map(|http| http.value.url.as_ref()))
+        .collect()
+}
+
+fn hosts(view: &View<'_>, problems: &mut Vec<Problem>) {
+    let egress = view.document.egress.as_ref();
+    let Some(allowed) = egress.and_then(|egress| egress.value.allow_hosts.as_ref()) else { return };
+    for target in targets(view) {
+        let scheme_port = if target.value.tls { 443 } else { 80 };
+        let covered = allowed.value.iter().any(|rule| {
+            let rule = &rule.value;
+            let host = if rule.wildcard {
+                target
+                    .value
+                    .host
+                    .strip_suffix(&rule.host)
+                    .is_some_and(|rest| rest.ends_with('.') && rest.len() > 1)
+            } else {
+                target.value.host == rule.host
+            };
+            host && rule.port.unwrap_or(scheme_port) == target.value.port
+        });
+        if !covered {
+            let message =
+                format!("`egress.allow_hosts` does not cover `{}`", target.value.authority());
+            let hint = "name the host there; without a port an entry means the scheme's own";
+            problems.push(Problem::new("CR2010", target.place, message).hint(hint));
+        }
+    }
+}
+
+fn alternatives(view: &View<'_>, problems: &mut Vec<Problem>) {
+    for (name, tool) in view.tools() {
+        for entry in entries(&tool.value.alternatives) {
+            if entry.value == name {
+                let message = format!("`{name}` names itself as its alternative");
+                problems.push(Problem::new("CR2011", entry.place, message));
+            } else if tool.value.effect() == Effect::Read
+                && let Some(other) = view.document.tools.get(&entry.value)
+                && other.value.effect() == Effect::Write
+            {
+                let message =
+                    format!("`{}`, an alternative of the read `{name}`, is a write", entry.value);
+                let hint = "a model that only wanted to look may be led to change something";
+                problems.push(Problem::new("CR3015", entry.place, message).hint(hint));
+            }
+        }
+    }
+}
+
+fn money(view: &View<'_>, problems: &mut Vec<Problem>) {
+    let document = view.document;
+    let costs = document.tools.values().filter_map(|tool| tool.value.cost.as_ref());
+    let costs: Vec<(&str, Place)> =
+        costs.map(|cost| (cost.value.currency.as_str(), cost.place)).collect();
+    let budgets: Vec<(&str, Place)> = document
+        .runs
+        .values()
+        .filter_map(|run| run.value.cost.as_ref())
+        .filter_map(|cost| Some((cost.value.as_ref()?.currency.as_str(), cost.place)))
+        .collect();
+    let mut all: Vec<(&str, Place)> = costs.iter().chain(&budgets).copied().collect();
+    all.sort_by_key(|(_, place)| *place);
+    if let Some(((first, at), (other, place))) = all
+        .first()
+        .zip(all.iter().find(|(currency, _)| Some(currency) != all.first().map(|(c, _)| c)))
+    {
+        let message =
+            format!("{other} here, {first} in line {}: a policy has one currency", at.line);
+        problems.push(Problem::new("CR2012", *place, message));
+    } else if costs.is_empty()
+        && let Some((_, place)) = budgets.first()
+    {
+        let message = "a budget of cost, but no tool has a `cost`";
+        problems.push(Problem::new("CR2012", *place, message).level(Level::Warning));
+    }
+}
