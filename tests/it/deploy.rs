@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use checkrein::call::code::outcome_labels;
+use checkrein::policy::{self, LoadOptions};
 use checkrein::telemetry::metrics::table::{Kind, Series, TABLE, Values};
 use promql::{grouped, named};
 use serde::Deserialize;
@@ -359,6 +360,17 @@ fn the_binary_accepts_every_flag_in_a_manifest_and_in_the_image() {
     let planted = |flag: &str| [sidecar.clone(), vec![flag.to_owned()]].concat();
     assert!(!accepts(&planted("--no-such-flag")), "a planted fault");
     assert!(!accepts(&planted("--drain-delay=soon")), "a planted fault");
+}
+
+#[test]
+fn the_policy_of_every_example_and_of_the_image_is_sound() {
+    let options = LoadOptions { offline: true }; // its secrets are mounted elsewhere
+    for policy in ["deploy/examples/sidecar/policy.yaml", "policies/default.yaml"] {
+        let loaded = policy::load(&path(policy), options)
+            .unwrap_or_else(|problems| panic!("{policy}: {problems:?}"));
+        let told: Vec<_> = loaded.warnings.iter().map(|problem| problem.code).collect();
+        assert!(told.iter().all(|code| *code == "CR3010"), "{policy}: {told:?}"); // the absent secrets
+    }
 }
 
 #[test]

@@ -5,3 +5,4 @@ mod deploy;
 mod golden;
 mod lints;
 mod metrics_doc;
+mod readme;
