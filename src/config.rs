@@ -25,6 +25,8 @@ pub struct Config {
     pub workers: Option<usize>,
     pub max_series: usize,
     pub policy_poll: Duration,
+    /// Written once the gateway is ready: `data=ADDRESS` and `health=ADDRESS`, a line each.
+    pub ready_file: Option<PathBuf>,
 }
 
 impl Config {
@@ -40,6 +42,7 @@ impl Config {
             workers: None,
             max_series: 20_000,
             policy_poll: Duration::from_secs(1),
+            ready_file: None,
         }
     }
 

@@ -37,4 +37,6 @@ pub mod health;
 
 pub mod config;
 
+pub mod app;
+
 pub mod cli;

@@ -5,6 +5,7 @@
 mod check;
 mod output;
 mod probe;
+mod run;
 mod schema;
 mod version;
 
@@ -44,6 +45,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Run the gateway until it is told to stop
+    Run(run::Args),
     /// Say everything that is wrong with a policy
     Check(check::Args),
     /// Print the JSON Schema of the policy language
@@ -61,6 +64,7 @@ pub fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let exit = match cli.verb {
+        Verb::Run(args) => run::run(&args),
         Verb::Check(args) => check::run(&args),
         Verb::Schema(args) => schema::run(&args),
         Verb::Probe(args) => probe::run(&args),
@@ -93,7 +97,15 @@ mod tests {
 
     #[test]
     fn unknown_words_and_flags_are_usage_errors() {
-        for words in [vec!["checkrein", "walk"], vec!["checkrein", "probe", "started"]] {
+        for words in [
+            vec!["checkrein", "walk"],
+            vec!["checkrein", "run", "-p", "p.yaml", "--polcy-poll", "1s"],
+            vec!["checkrein", "run", "-p", "p.yaml", "--drain-timeout", "25"],
+            vec!["checkrein", "run", "-p", "p.yaml", "--listen", "7411"],
+            vec!["checkrein", "run", "-p", "p.yaml", "--workers", "0"],
+            vec!["checkrein", "run", "-p", "p.yaml", "--audit", "syslog"],
+            vec!["checkrein", "probe", "started"],
+        ] {
             let error = Cli::try_parse_from(&words).expect_err("refused");
             assert!(error.use_stderr(), "{words:?}");
             assert_eq!(usage(&error), ExitCode::from(2), "{words:?}");

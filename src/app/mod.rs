@@ -1,0 +1,292 @@
+//! The composition root: settings → policy → engine → health → data → ready; reload and drain after that.
+//!
+//! [`start`] runs a whole gateway on the current runtime, as tests want it; [`run`] is the process: one thread for
+//! probes, policy and signals, and a single-threaded runtime a worker for calls.
+
+mod drain;
+mod health;
+mod policy;
+mod process;
+mod records;
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::{Config, Listen};
+use crate::engine::{Engine, Parts};
+use crate::frontends::FrontEnds;
+use crate::health::Health;
+use crate::identity::Peer;
+use crate::layers::state::State;
+use crate::ledger::Ledger;
+use crate::policy::snapshot::Snapshot;
+use crate::run::Runs;
+use crate::server::{Incoming, Limits, Listener, Server, bind_tcp, bind_unix};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::redact::Secrets;
+
+pub use self::process::run;
+use self::records::Records;
+
+/// Agents' connections at once, over all workers. One agent needs a handful; past it a connection is refused.
+const MAX_CONNECTIONS: usize = 1024;
+/// How often each worker says that it turns.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How often what has run out is forgotten.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Why a gateway cannot start. Shown as it is, on stderr.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The findings about the policy, as people read them.
+    #[error("{0}error: the policy cannot be obeyed, so nothing was started")]
+    Policy(String),
+    #[error("error: cannot listen on {address} ({what}): {source}")]
+    Listen { what: &'static str, address: String, source: io::Error },
+    #[error("error: records cannot be written to {path}: {source}")]
+    Records { path: PathBuf, source: io::Error },
+    #[error("error: the ready file {path} cannot be written: {source}")]
+    ReadyFile { path: PathBuf, source: io::Error },
+    #[error("error: the system refused {what}: {source}")]
+    System { what: &'static str, source: io::Error },
+}
+
+/// A gateway on the current runtime.
+#[derive(Debug)]
+pub struct Running {
+    /// Where agents connect, with the port that was really bound.
+    pub data: Listen,
+    pub health: SocketAddr,
+    pub engine: Arc<Engine>,
+    pub metrics: Arc<Metrics>,
+    gateway: Gateway,
+}
+
+/// Everything the gateway's tasks share.
+#[derive(Debug, Clone)]
+struct Gateway {
+    config: Arc<Config>,
+    engine: Arc<Engine>,
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+    records: Records,
+    secrets: Secrets,
+    server: Server,
+    front_ends: FrontEnds,
+    /// Exchanges in hand: a drain waits for them.
+    exchanges: TaskTracker,
+    /// Writes whose agent may be gone, and late answers: a drain waits for them too.
+    tasks: TaskTracker,
+    /// Ends everything but the data listeners, which `server.shutdown` ends.
+    stop: CancellationToken,
+    /// A word on it reads the policy at once.
+    reload: mpsc::Sender<()>,
+}
+
+/// A gateway that is loaded and answers probes; its data listeners are bound but not served yet.
+struct Prepared {
+    gateway: Gateway,
+    listeners: Vec<Bound>,
+    data: Listen,
+    health: SocketAddr,
+}
+
+/// A bound socket that belongs to no runtime yet.
+#[derive(Debug)]
+enum Bound {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
+}
+
+/// Starts a gateway on the current runtime. Port 0 = any free one; see [`Running`].
+pub async fn start(config: Config) -> Result<Running, StartError> {
+    let prepared = prepare(config, 1, Secrets::default()).await?;
+    let gateway = prepared.gateway;
+    for bound in prepared.listeners {
+        drop(gateway.serve(bound, 0)?); // it ends with the server's shutdown
+    }
+    gateway.health.listeners_bound();
+    Ok(Running {
+        data: prepared.data,
+        health: prepared.health,
+        engine: gateway.engine.clone(),
+        metrics: gateway.metrics.clone(),
+        gateway,
+    })
+}
+
+impl Running {
+    /// Drains as SIGTERM does and ends every task. True = all that was in flight has ended by itself.
+    pub async fn shutdown(self) -> bool {
+        self.gateway.drain(std::future::pending()).await
+    }
+
+    /// Reads the policy at once, as SIGHUP does.
+    pub fn reload(&self) {
+        self.gateway.read_policy();
+    }
+}
+
+/// Everything up to the bound data listeners, `listeners` of them.
+async fn prepare(
+    config: Config,
+    listeners: usize,
+    secrets: Secrets,
+) -> Result<Prepared, StartError> {
+    let metrics = Metrics::with_max_series(config.max_series);
+    let records = Records::start(&config.audit, metrics.clone())?;
+    let (watcher, snapshot) = policy::first(&config, &metrics, &secrets).await?;
+    let tasks = TaskTracker::new();
+    let engine = engine(snapshot, &metrics, &records, &tasks);
+    let health = Health::new(metrics.clone(), listeners);
+    health.policy_loaded();
+    let stop = CancellationToken::new();
+    let health_address = health::serve(config.health, health.clone(), stop.clone()).await?;
+    let (data, bound) = bind(&config.listen, listeners)?;
+    let (reload, force) = mpsc::channel(1); // several words that wait are one
+    let gateway = Gateway {
+        server: server(&metrics),
+        front_ends: FrontEnds::new(engine.clone(), metrics.clone()),
+        exchanges: TaskTracker::new(),
+        tasks,
+        config: Arc::new(config),
+        engine,
+        metrics,
+        health,
+        records,
+        secrets,
+        stop,
+        reload,
+    };
+    tokio::spawn(policy::follow(gateway.clone(), watcher, force));
+    tokio::spawn(gateway.clone().sweep());
+    Ok(Prepared { gateway, listeners: bound, data, health: health_address })
+}
+
+fn engine(
+    snapshot: Arc<Snapshot>,
+    metrics: &Arc<Metrics>,
+    records: &Records,
+    tasks: &TaskTracker,
+) -> Arc<Engine> {
+    Engine::new(Parts {
+        snapshot,
+        state: State::new(metrics.clone()),
+        runs: Runs::new(metrics.clone()),
+        ledger: Ledger::in_memory(),
+        metrics: metrics.clone(),
+        recorder: records.recorder(),
+        tasks: tasks.clone(),
+    })
+}
+
+fn server(metrics: &Arc<Metrics>) -> Server {
+    Server {
+        limits: Limits::new(MAX_CONNECTIONS),
+        metrics: metrics.clone(),
+        shutdown: CancellationToken::new(),
+        tasks: TaskTracker::new(),
+    }
+}
+
+/// One address, `count` sockets: over TCP the system spreads connections, a Unix socket is shared.
+fn bind(listen: &Listen, count: usize) -> Result<(Listen, Vec<Bound>), StartError> {
+    let failed = |source| StartError::Listen { what: "data", address: listen.to_string(), source };
+    match listen {
+        Listen::Tcp(address) => {
+            let mut address = *address;
+            let mut bound = Vec::with_capacity(count);
+            for _ in 0..count.max(1) {
+                let socket = bind_tcp(address, count > 1).map_err(failed)?;
+                address = socket.local_addr().map_err(failed)?; // the first one decides the port
+                bound.push(Bound::Tcp(socket));
+            }
+            Ok((Listen::Tcp(address), bound))
+        }
+        Listen::Unix(path) => {
+            let first = bind_unix(path).map_err(failed)?;
+            let copies: Result<Vec<Bound>, io::Error> =
+                (1..count).map(|_| first.try_clone().map(Bound::Unix)).collect();
+            let mut bound = copies.map_err(failed)?;
+            bound.push(Bound::Unix(first));
+            Ok((listen.clone(), bound))
+        }
+    }
+}
+
+impl Gateway {
+    /// Serves one data listener on the current runtime, and says that this runtime turns.
+    fn serve(&self, bound: Bound, worker: usize) -> Result<JoinHandle<()>, StartError> {
+        let listener = match bound {
+            Bound::Tcp(socket) => Listener::tcp(socket),
+            Bound::Unix(socket) => Listener::unix(socket),
+        };
+        let listener =
+            listener.map_err(|source| StartError::System { what: "a listener", source })?;
+        tokio::spawn(self.clone().beat(worker));
+        Ok(self.server.serve(listener, self.service()))
+    }
+
+    fn service(
+        &self,
+    ) -> impl Fn(Peer, Request<Incoming>) -> Answering + Clone + Send + Sync + 'static {
+        let (front_ends, exchanges) = (self.front_ends.clone(), self.exchanges.clone());
+        move |peer, request| {
+            let (front_ends, in_hand) = (front_ends.clone(), exchanges.token());
+            Box::pin(async move {
+                let answer = front_ends.answer(peer, request).await;
+                drop(in_hand);
+                answer
+            })
+        }
+    }
+
+    async fn beat(self, worker: usize) {
+        let mut ticks = tokio::time::interval(HEARTBEAT);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => self.health.beat(worker),
+                () = self.stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// Forgets what has run out: idle runs, full buckets, old results.
+    async fn sweep(self) {
+        let mut ticks = tokio::time::interval(SWEEP);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => self.engine.sweep(),
+                () = self.stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// Reads the policy at once. A word that waits already is enough.
+    fn read_policy(&self) {
+        if self.reload.try_send(()).is_err() {
+            tracing::debug!("the policy is about to be read already");
+        }
+    }
+}
+
+type Answering = std::pin::Pin<Box<dyn Future<Output = Response<Full<Bytes>>> + Send>>;
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared").field("data", &self.data).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,49 @@
+//! Where records go: a recorder, and the thread that writes them.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::StartError;
+use crate::config::Audit;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::record::Recorder;
+
+/// Longest wait for the last records at the end: a pipe that nobody reads must not hold the process.
+const LAST_FLUSH: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Clone)]
+pub(super) struct Records(Arc<Recorder>);
+
+impl Records {
+    pub(super) fn start(audit: &Audit, metrics: Arc<Metrics>) -> Result<Self, StartError> {
+        let sink: Box<dyn Write + Send> = match audit {
+            Audit::None => return Ok(Self(Recorder::none())),
+            Audit::Stdout => Box::new(io::stdout()),
+            Audit::Stderr => Box::new(io::stderr()),
+            Audit::File(path) => {
+                let file = OpenOptions::new().create(true).append(true).open(path);
+                Box::new(file.map_err(|source| StartError::Records { path: path.clone(), source })?)
+            }
+        };
+        let (recorder, writer) = Recorder::channel(metrics);
+        thread::Builder::new()
+            .name("records".to_owned())
+            .spawn(move || writer.run(sink))
+            .map_err(|source| StartError::System { what: "a thread", source })?;
+        Ok(Self(recorder))
+    }
+
+    pub(super) fn recorder(&self) -> Arc<Recorder> {
+        self.0.clone()
+    }
+
+    /// Blocks until the last record is written, one second at most.
+    pub(super) fn close(&self) {
+        if !self.0.close(LAST_FLUSH) {
+            tracing::error!("the last records could not be written in time");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! `checkrein run`: the gateway.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use super::{Exit, complain};
+use crate::app;
+use crate::config::{self, Audit, Config, Listen};
+use crate::telemetry::logs;
+
+/// Every flag has a variable, so that a container needs no command line.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The policy to obey; it is read again whenever it changes
+    #[arg(short, long, env = "CHECKREIN_POLICY", value_name = "FILE")]
+    policy: PathBuf,
+    /// Where agents connect
+    #[arg(
+        long,
+        env = "CHECKREIN_LISTEN",
+        value_name = "ADDRESS:PORT|unix:PATH",
+        default_value = "127.0.0.1:7411"
+    )]
+    listen: Listen,
+    /// Where probes and scrapes connect
+    #[arg(long, env = "CHECKREIN_HEALTH", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7412", value_parser = config::address)]
+    health: SocketAddr,
+    /// How long to go on taking connections once told to stop
+    #[arg(long, env = "CHECKREIN_DRAIN_DELAY", value_name = "TIME", default_value = "0s", value_parser = config::duration)]
+    drain_delay: Duration,
+    /// How long to wait for calls in flight once told to stop
+    #[arg(long, env = "CHECKREIN_DRAIN_TIMEOUT", value_name = "TIME", default_value = "25s", value_parser = config::duration)]
+    drain_timeout: Duration,
+    /// Where records of calls go
+    #[arg(
+        long,
+        env = "CHECKREIN_AUDIT",
+        value_name = "stdout|stderr|file:PATH|none",
+        default_value = "stdout"
+    )]
+    audit: Audit,
+    /// Threads that take calls [default: the cores it may use, at most 2]
+    #[arg(long, env = "CHECKREIN_WORKERS", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    workers: Option<u8>,
+    /// Most samples of one scrape; names past it share `_overflow`
+    #[arg(long, env = "CHECKREIN_METRICS_MAX_SERIES", value_name = "N", default_value_t = 20_000)]
+    metrics_max_series: usize,
+    /// How often to look whether the policy has changed
+    #[arg(long, env = "CHECKREIN_POLICY_POLL", value_name = "TIME", default_value = "1s", value_parser = poll)]
+    policy_poll: Duration,
+    /// Write the bound addresses to this file once ready (`data=…`, `health=…`), for port 0
+    #[arg(long, env = "CHECKREIN_READY_FILE", value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+    /// error, warn, info, debug, trace, or TARGET=LEVEL pairs
+    #[arg(long, env = "CHECKREIN_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
+    log_level: String,
+    /// How diagnostics are written
+    #[arg(long, env = "CHECKREIN_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+/// A poll that never rests would be a busy loop.
+fn poll(text: &str) -> Result<Duration, config::BadSetting> {
+    let time = config::duration(text)?;
+    if time < Duration::from_millis(10) {
+        return Err(config::BadSetting(format!("`{text}` is too often: at least 10ms")));
+    }
+    Ok(time)
+}
+
+pub(super) fn run(args: &Args) -> Exit {
+    let format = match args.log_format {
+        LogFormat::Text => logs::Format::Text,
+        LogFormat::Json => logs::Format::Json,
+    };
+    let secrets = crate::telemetry::redact::Secrets::default();
+    if let Err(error) = logs::init(&args.log_level, format, secrets.clone()) {
+        complain(&format!("error: {error}"));
+        return Exit::Usage;
+    }
+    match app::run(args.config(), secrets) {
+        Ok(()) => Exit::Ok,
+        Err(error) => {
+            complain(&error.to_string());
+            Exit::Findings
+        }
+    }
+}
+
+impl Args {
+    fn config(&self) -> Config {
+        Config {
+            policy: self.policy.clone(),
+            listen: self.listen.clone(),
+            health: self.health,
+            drain_delay: self.drain_delay,
+            drain_timeout: self.drain_timeout,
+            audit: self.audit.clone(),
+            workers: self.workers.map(usize::from),
+            max_series: self.metrics_max_series,
+            policy_poll: self.policy_poll,
+            ready_file: self.ready_file.clone(),
+        }
+    }
+}
