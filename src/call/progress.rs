@@ -44,7 +44,7 @@ pub struct Progress(Arc<Inner>);
 struct Inner {
     started: Instant,
     phase: AtomicU8,
-    /// Microseconds from `started` to the mark of each phase; 0 = not reached.
+    /// One more than the microseconds from `started` to the mark of each phase; 0 = not reached.
     at: [AtomicU64; 7],
     marked: Notify,
 }
@@ -65,9 +65,9 @@ impl Progress {
         if (phase as u8) < reached {
             return;
         }
-        let micros = u64::try_from(self.0.started.elapsed().as_micros()).unwrap_or(u64::MAX).max(1);
+        let micros = u64::try_from(self.0.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         if let Some(slot) = self.0.at.get(phase as usize) {
-            slot.store(micros, Ordering::Release);
+            slot.store(micros.saturating_add(1), Ordering::Release);
         }
         self.0.marked.notify_one();
     }
@@ -83,7 +83,7 @@ impl Progress {
     /// When a phase was (last) marked, counted from the start of the attempt.
     pub fn reached(&self, phase: Phase) -> Option<Duration> {
         let micros = self.0.at.get(phase as usize)?.load(Ordering::Acquire);
-        (micros > 0).then(|| Duration::from_micros(micros))
+        micros.checked_sub(1).map(Duration::from_micros)
     }
 
     /// Waits for the next mark. One listener: `timeout`.

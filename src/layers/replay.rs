@@ -11,13 +11,17 @@ use tower::{Layer, Service, ServiceExt};
 use super::gate::{Answering, Below, take_ready};
 use crate::call::code::DenyCode;
 use crate::call::operation::{Operation, OperationKey, OperationScope, operation};
-use crate::call::{CallError, Denied, Failed, Handoff, Outcome, Source, ToolCall, ToolResult};
-use crate::ledger::{Begin, Intent, Join, Ledger, Ticket};
+use crate::call::{
+    CallError, Denied, Detail, Failed, Handoff, Outcome, Source, ToolCall, ToolResult,
+};
+use crate::ledger::{Begin, Intent, Join, Joined, Ledger, Ticket};
 use crate::policy::snapshot::{Identical, Tool, WritePolicy};
 use crate::telemetry::metrics::ToolMetrics;
 
 /// When to come back to a ledger that could not be asked.
 const LEDGER_BACK: Duration = Duration::from_secs(1);
+/// When to ask again for a write that is still running.
+const JOIN_BACK: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
 pub struct ReplayLayer {
@@ -53,17 +57,18 @@ impl<S: Below> Service<ToolCall> for Replay<S> {
         let with = self.with.clone();
         Box::pin(async move {
             let intent = with.intent(&call)?;
-            let operation = intent.operation.key.id();
-            call.trace.note().operation = Some(operation);
-            let begun = with.ledger.begin(intent).await.map_err(|error| {
-                let message = format!("writes are refused for now: {error}");
-                Denied::new(DenyCode::LedgerUnavailable, message).retry_after(LEDGER_BACK)
-            })?;
-            match begun {
-                Begin::Fresh(ticket) => with.fresh(ticket, call, inner).await,
-                Begin::Replay(outcome) => with.replayed(&call, "replay", outcome),
-                Begin::InProgress(join) => with.joined(&call, join).await,
-                Begin::Refused(denied) => Err(with.refused(&call, denied).into()),
+            call.trace.note().operation = Some(intent.operation.key.id());
+            loop {
+                match with.begin(&intent).await? {
+                    Begin::Fresh(ticket) => return with.fresh(ticket, call, inner).await,
+                    Begin::Replay(outcome) => return with.replayed(&call, "replay", outcome),
+                    Begin::Refused(denied) => return Err(with.refused(&call, denied).into()),
+                    // Given up before anything was sent: whoever waited may claim it now.
+                    Begin::InProgress(join) => match with.joined(&call, join).await {
+                        Some(outcome) => return outcome,
+                        None => continue,
+                    },
+                }
             }
         })
     }
@@ -134,13 +139,30 @@ impl ReplayLayer {
         outcome.map(|result| ToolResult { source: Source::Ledger, ..result })
     }
 
-    /// Shares the end of a write in flight, at most to this call's own deadline.
-    async fn joined(&self, call: &ToolCall, join: Join) -> Outcome {
+    async fn begin(&self, intent: &Intent) -> Result<Begin, Denied> {
+        self.ledger.begin(intent.clone()).await.map_err(|error| {
+            let message = format!("writes are refused for now: {error}");
+            Denied::new(DenyCode::LedgerUnavailable, message).retry_after(LEDGER_BACK)
+        })
+    }
+
+    /// Shares the end of a write in flight, at most to this call's own deadline. `None`: it was never sent.
+    async fn joined(&self, call: &ToolCall, join: Join) -> Option<Outcome> {
         let began = Instant::now();
-        let outcome = join.wait(call.deadline).await;
+        let joined = join.end(call.deadline).await;
         // Waiting for the tool by way of another call.
         call.trace.note().at_tool += began.elapsed();
-        self.replayed(call, "join", outcome)
+        match joined {
+            Joined::Ended(outcome) => Some(self.replayed(call, "join", outcome)),
+            Joined::Free if Instant::now() < call.deadline => None,
+            Joined::Free | Joined::StillRunning => {
+                let message = format!("the same call of tool {} is still running", call.tool);
+                let denied = Denied::new(DenyCode::InProgress, message).retry_after(JOIN_BACK);
+                let operation = call.trace.note().operation;
+                let detail = operation.map_or(Detail::None, Detail::Operation);
+                Some(self.replayed(call, "join", Err(denied.detail(detail).into())))
+            }
+        }
     }
 
     fn refused(&self, call: &ToolCall, denied: Denied) -> Denied {

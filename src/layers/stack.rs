@@ -145,6 +145,3 @@ pub fn refusal_stack(gates: &Gates) -> CallService {
         .service(make::Refuse);
     CallService::new(stack)
 }
-
-#[cfg(test)]
-mod tests;

@@ -3,6 +3,7 @@
 mod architecture;
 mod deploy;
 mod golden;
+mod layers;
 mod lints;
 mod metrics_doc;
 mod readme;

@@ -235,6 +235,3 @@ fn next_limit(
         .min_by_key(|(at, _)| *at)
         .unwrap_or(total)
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,258 @@
+//! Breaker cases at the level of the stack.
+
+use checkrein::call::Effect;
+use checkrein::call::code::DenyCode;
+use checkrein::policy::snapshot::{BreakerMode, RatioPolicy, SlowPolicy, Tool};
+use std::time::Duration;
+use tokio::time::Instant;
+
+use super::rig::{
+    Does, MS, Rig, S, advance, breaker, code, denied, failed, retries, start, status, tool,
+    unreachable_tool,
+};
+
+fn read(threshold: u32, open_for: Duration) -> Tool {
+    Tool { breaker: breaker(threshold, open_for), ..tool("look", Effect::Read) }
+}
+
+async fn open(rig: &Rig, failures: u32) {
+    for _ in 0..failures {
+        rig.backend.then(Does::Fail(Duration::ZERO, status(503)));
+    }
+    for _ in 0..failures {
+        assert_eq!(code(&rig.ask("look").await), "tool_unavailable");
+    }
+    assert_eq!(code(&rig.ask("look").await), "circuit_open");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bb_b01_a_probe_that_hangs_ends_by_its_total_and_the_breaker_closes_within_one_more_interval()
+ {
+    let rig = Rig::one(read(2, 5 * S));
+    open(&rig, 2).await;
+    advance(5 * S).await;
+    rig.backend.then(Does::Silent);
+    let probe = rig.ask("look").await;
+    assert_eq!(code(&probe), "upstream_timeout");
+    let again = denied(&rig.ask("look").await).retry_after.expect("a time");
+    assert!(again <= 5 * S, "one interval, not {again:?}");
+    advance(again).await;
+    assert_eq!(code(&rig.ask("look").await), "ok");
+    assert_eq!(code(&rig.ask("look").await), "ok");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bb_b02_a_probe_whose_agent_goes_away_gives_its_slot_back_at_once() {
+    let rig = Rig::one(read(2, 5 * S));
+    open(&rig, 2).await;
+    advance(5 * S).await;
+    rig.backend.then(Does::Silent);
+    let probe = start(rig.ask("look")).await;
+    assert_eq!(code(&rig.ask("look").await), "circuit_open", "one probe at a time");
+    advance(50 * MS).await;
+    probe.abort();
+    super::rig::settle().await;
+    assert_eq!(code(&rig.ask("look").await), "ok", "the next call may probe");
+    assert_eq!(rig.metric("checkrein_breaker_probes_total", &["abandoned"]), 1.0);
+    assert_eq!(rig.metric("checkrein_tool_calls_total", &["\"abandoned\""]), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bb_b03_a_neutral_probe_frees_the_slot_and_neither_closes_nor_reopens() {
+    let rig = Rig::one(read(2, 5 * S));
+    open(&rig, 2).await;
+    advance(5 * S).await;
+    rig.backend.then(Does::Fail(Duration::ZERO, status(404)));
+    assert_eq!(code(&rig.ask("look").await), "tool_error");
+    assert_eq!(rig.gates.state.view().tools[0].breaker, "half_open");
+    assert_eq!(code(&rig.ask("look").await), "ok");
+    assert_eq!(rig.gates.state.view().tools[0].breaker, "closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bb_b04_half_open_lets_one_of_fifty_through_and_refuses_the_rest_at_once() {
+    let rig = Rig::one(read(2, 5 * S));
+    open(&rig, 2).await;
+    advance(5 * S).await;
+    let before = rig.backend.hits();
+    rig.backend.always(Does::Answer(300 * MS, "{}"));
+    let mut tasks = Vec::new();
+    for _ in 0..50 {
+        tasks.push(tokio::spawn(rig.ask("look")));
+    }
+    super::rig::settle().await;
+    assert_eq!(rig.backend.hits() - before, 1);
+    assert_eq!(tasks.iter().filter(|task| task.is_finished()).count(), 49, "no one waits");
+    advance(300 * MS).await;
+    let mut codes = Vec::new();
+    for task in tasks {
+        codes.push(code(&task.await.expect("no panic")));
+    }
+    assert_eq!(codes.iter().filter(|code| **code == "ok").count(), 1);
+    assert_eq!(codes.iter().filter(|code| **code == "circuit_open").count(), 49);
+    assert_eq!(code(&rig.ask("look").await), "ok");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bb_b07_what_a_tool_says_of_the_request_never_opens_the_breaker() {
+    let rig = Rig::one(read(5, 5 * S));
+    for _ in 0..5 {
+        for answer in [400, 401, 404, 422] {
+            rig.backend.then(Does::Fail(Duration::ZERO, status(answer)));
+            let outcome = rig.ask("look").await;
+            assert_eq!(failed(&outcome).message, format!("the tool said {answer}"));
+        }
+    }
+    assert_eq!(rig.gates.state.view().tools[0].breaker, "closed");
+    assert_eq!(code(&rig.ask("look").await), "ok");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bb_b11_window_counts_stay_within_bounds_over_ten_thousand_calls() {
+    let window = RatioPolicy { above_permille: 500, min_calls: 10, window: 10 * S };
+    let mut policy = breaker(1_000_000, S);
+    policy.failure_ratio = Some(window);
+    policy.slow_ratio = Some(SlowPolicy { ratio: window, slower_than: 50 * MS });
+    let rig = Rig::one(Tool { breaker: policy, ..tool("look", Effect::Read) });
+    let state = rig.gates.state.tool(&rig.gates.snapshot.tools[&super::rig::tool_name("look")]);
+    let mut rng = fastrand::Rng::with_seed(11);
+    for n in 0..10_000 {
+        rig.backend.then(match rng.u8(0..4) {
+            0 => Does::Fail(Duration::ZERO, status(503)),
+            1 => Does::Answer(100 * MS, "{}"),
+            _ => Does::Answer(Duration::ZERO, "{}"),
+        });
+        let outcome = rig.ask("look").await;
+        assert!(["ok", "tool_unavailable", "circuit_open"].contains(&code(&outcome)));
+        advance(rng.u32(0..200) * MS).await;
+        if n % 100 == 0 {
+            let (calls, failures) = state.circuit.lock().window(Instant::now());
+            assert!(failures <= calls && calls <= 10_000, "{failures} of {calls}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bb_b13_a_slow_tool_does_not_shut_its_servers_other_tools() {
+    let slow = Tool { breaker: breaker(2, 30 * S), ..tool("slow", Effect::Read) };
+    let rig = Rig::of(vec![slow, tool("fast", Effect::Read)]);
+    for _ in 0..2 {
+        rig.backend.then(Does::Silent);
+        assert_eq!(code(&rig.ask("slow").await), "upstream_timeout");
+    }
+    assert_eq!(code(&rig.ask("slow").await), "circuit_open");
+    assert_eq!(code(&rig.ask("fast").await), "ok");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_cannot_be_reached_shuts_all_its_tools_and_one_probe_opens_them_again() {
+    let mut server = super::rig::upstream();
+    server.breaker = breaker(3, 5 * S);
+    let server = std::sync::Arc::new(server);
+    let on = |name| Tool { upstream: server.clone(), ..tool(name, Effect::Read) };
+    let rig = Rig::of(vec![on("a"), on("b")]);
+    rig.backend.always(Does::Fail(Duration::ZERO, unreachable_tool()));
+    for name in ["a", "b", "a"] {
+        assert_eq!(code(&rig.ask(name).await), "upstream_unreachable");
+    }
+    for name in ["a", "b"] {
+        assert_eq!(code(&rig.ask(name).await), "circuit_open");
+    }
+    advance(5 * S).await;
+    // A tool that answers with an error was reached.
+    rig.backend.always(Does::Fail(Duration::ZERO, status(500)));
+    assert_eq!(code(&rig.ask("a").await), "tool_unavailable");
+    assert_eq!(code(&rig.ask("b").await), "tool_unavailable");
+}
+
+#[tokio::test(start_paused = true)]
+async fn own_refusals_are_neutral_and_order_01_a_later_refusal_gives_the_permit_back() {
+    let mut limited = read(2, 5 * S);
+    limited.rate_limit = Some(super::rig::rate("tool:look", 100 * S, 3));
+    let rig = Rig::one(limited);
+    open(&rig, 2).await;
+    advance(5 * S).await;
+    assert_eq!(code(&rig.ask("look").await), "ok", "the third token; the probe closes");
+    for _ in 0..10 {
+        assert_eq!(code(&rig.ask("look").await), "rate_limited");
+    }
+    assert_eq!(rig.gates.state.view().tools[0].breaker, "closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn order_01_a_probe_refused_by_the_bucket_leaves_the_slot_free() {
+    let mut limited = read(2, 5 * S);
+    limited.rate_limit = Some(super::rig::rate("tool:look", 20 * S, 2));
+    let rig = Rig::one(limited);
+    open(&rig, 2).await;
+    advance(5 * S).await;
+    assert_eq!(code(&rig.ask("look").await), "rate_limited");
+    assert_eq!(rig.gates.state.view().tools[0].breaker, "half_open");
+    advance(15 * S).await;
+    assert_eq!(code(&rig.ask("look").await), "ok");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_failing_call_makes_all_its_attempts_and_counts_once_and_a_probe_makes_one() {
+    let mut twice = read(2, 5 * S);
+    twice.retry = Some(retries(2));
+    let rig = Rig::one(twice);
+    rig.backend.always(Does::Fail(Duration::ZERO, status(503)));
+    assert_eq!(code(&rig.ask("look").await), "tool_unavailable");
+    assert_eq!(rig.backend.hits(), 3);
+    assert_eq!(code(&rig.ask("look").await), "tool_unavailable");
+    assert_eq!(rig.backend.hits(), 6, "the second call opens it, after its own attempts");
+    assert_eq!(code(&rig.ask("look").await), "circuit_open");
+    advance(5 * S).await;
+    assert_eq!(code(&rig.ask("look").await), "tool_unavailable");
+    assert_eq!(rig.backend.hits(), 7, "a probe makes one attempt");
+}
+
+#[tokio::test(start_paused = true)]
+async fn counted_by_attempt_one_call_opens_its_circuit_and_still_tells_the_real_error() {
+    let mut twice = read(2, 5 * S);
+    twice.retry = Some(retries(5));
+    twice.breaker.count_by_attempt = true;
+    let rig = Rig::one(twice);
+    rig.backend.always(Does::Fail(Duration::ZERO, status(503)));
+    assert_eq!(code(&rig.ask("look").await), "tool_unavailable");
+    assert_eq!(rig.backend.hits(), 2);
+    assert_eq!(code(&rig.ask("look").await), "circuit_open");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shadow_breaker_counts_and_refuses_nothing_and_an_isolated_one_refuses_without_a_time() {
+    let mut watched = read(2, 50 * S);
+    watched.breaker.mode = BreakerMode::Shadow;
+    let rig = Rig::one(watched);
+    rig.backend.always(Does::Fail(Duration::ZERO, status(503)));
+    for _ in 0..5 {
+        assert_eq!(code(&rig.ask("look").await), "tool_unavailable");
+    }
+    assert_eq!(rig.metric("checkrein_breaker_rejected_total", &["shadow"]), 3.0);
+    let mut shut = read(2, 50 * S);
+    shut.breaker.mode = BreakerMode::Isolated;
+    let rig = Rig::one(shut);
+    advance(500 * S).await;
+    let outcome = rig.ask("look").await;
+    assert_eq!(denied(&outcome).code, DenyCode::CircuitOpen);
+    assert_eq!(denied(&outcome).retry_after, None);
+    assert_eq!(rig.backend.hits(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_circuit_survives_a_reload_that_leaves_its_section_alone() {
+    let rig = Rig::one(read(2, 50 * S));
+    open(&rig, 2).await;
+    let with = |tool: Tool| {
+        let tools = vec![tool];
+        let agent = super::rig::agent(&tools);
+        super::rig::snapshot(tools, agent)
+    };
+    let mut other = read(2, 50 * S);
+    other.timeout.total = 9 * S;
+    let rig = rig.reload(with(other));
+    assert_eq!(code(&rig.ask("look").await), "circuit_open");
+    let rig = rig.reload(with(read(3, 50 * S)));
+    assert_eq!(code(&rig.ask("look").await), "ok", "its own numbers changed");
+}
