@@ -91,11 +91,13 @@ impl Way {
         let sent = connection.exchange(request, ask.progress).await;
         let (head, incoming, connection) = match sent {
             Ok(answered) => answered,
-            Err(Unanswered { zero_bytes: true, .. }) => {
-                self.idle.clear();
-                return Err(SendError::ZeroBytes { reused });
+            Err(Unanswered { zero_bytes, error }) => {
+                if reused {
+                    // The others are likely as dead; the next exchange gets a fresh one.
+                    self.idle.clear();
+                }
+                return Err(if zero_bytes { SendError::ZeroBytes { reused } } else { error });
             }
-            Err(Unanswered { error, .. }) => return Err(error),
         };
         let body = AnswerBody { incoming, connection: Some(connection), idle: self.idle.clone() };
         Ok(Answer { head, body })

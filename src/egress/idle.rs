@@ -46,7 +46,7 @@ impl Idle {
         lying.push(Lying { connection, since: Instant::now() });
     }
 
-    /// One of them was found dead: the others are likely as dead.
+    /// Closes them all.
     pub(super) fn clear(&self) {
         self.lock().clear();
     }

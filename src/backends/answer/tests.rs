@@ -209,3 +209,65 @@ fn what_a_tool_says_with_an_error_is_redacted_too() {
     tool.result.redact = Vec::new();
     assert_eq!(error_text(&tool.result, b"no such order"), "no such order");
 }
+
+/// Trees with secrets under `token` at any depth.
+fn trees() -> impl proptest::strategy::Strategy<Value = Value> {
+    use proptest::prelude::*;
+    let leaf = prop_oneof![Just(json!("s3cret")), Just(json!(1.10)), Just(Value::Null)];
+    leaf.prop_recursive(5, 40, 4, |inner| {
+        let name = prop_oneof![Just("token".to_owned()), "[a-c/~*]{1,2}"];
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::Array),
+            proptest::collection::vec((name, inner), 0..4)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+/// Every value under a member `token`, at any depth.
+fn tokens(value: &Value, found: &mut Vec<Value>) {
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                if name == "token" {
+                    found.push(value.clone());
+                }
+                tokens(value, found);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| tokens(item, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_depth_hides_a_value_from_its_redaction(tree in trees()) {
+        let mut value = tree;
+        redact(&mut value, &paths(&["/**/token"]));
+        let mut found = Vec::new();
+        tokens(&value, &mut found);
+        proptest::prop_assert!(found.iter().all(|value| value == REDACTED), "{}", value);
+    }
+
+    #[test]
+    fn select_never_adds_and_keeping_all_keeps_all(tree in trees()) {
+        let kept = |texts: &[&str]| {
+            let paths = paths(texts);
+            let paths: Vec<&[Segment]> = paths.iter().map(|path| path.0.as_slice()).collect();
+            select(tree.clone(), &paths)
+        };
+        proptest::prop_assert_eq!(kept(&[""]), Some(tree.clone()));
+        if let Some(part) = kept(&["/*/token", "/a"]) {
+            proptest::prop_assert!(part.to_string().len() <= tree.to_string().len());
+        }
+        match &tree {
+            Value::Object(_) | Value::Array(_) => {
+                proptest::prop_assert_eq!(kept(&["/*"]), Some(tree.clone()));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                proptest::prop_assert_eq!(kept(&["/*"]), None);
+            }
+        }
+    }
+}

@@ -132,3 +132,28 @@ fn what_passes_the_gate_can_always_be_written() {
         }
     }
 }
+
+proptest::proptest! {
+    /// What a reader of URLs makes of the target is what the arguments said, whatever they hold: the value is one
+    /// segment, nothing is normalised away, keys and values come apart where they were put together.
+    #[test]
+    fn a_reader_of_the_url_finds_the_arguments_again(id in "\\PC{1,20}|[./%\\\\?#&=;:@ -~]{1,12}", key in "[^\u{0}]{1,8}", text in ".{0,20}") {
+        let tree = serde_json::json!({ "order_id": id, key.as_str(): text });
+        proptest::prop_assume!(key != "order_id");
+        let Ok(outline) = outline(&read(), &tree) else {
+            proptest::prop_assert!(!template::faults(&read().http, &tree).is_empty());
+            return Ok(());
+        };
+        let url = url::Url::parse(&format!("http://shop.example{}", outline.target)).expect("a URL");
+        let path = outline.target.split('?').next().expect("a path");
+        proptest::prop_assert_eq!(url.path(), path, "normalised");
+        let segments: Vec<&str> = url.path_segments().expect("a path").collect();
+        proptest::prop_assert_eq!(segments.len(), 2);
+        let decoded = url::form_urlencoded::parse(format!("v={}", segments[1]).as_bytes())
+            .next().expect("a pair").1.into_owned();
+        proptest::prop_assert_eq!(decoded, id);
+        let pairs: Vec<(String, String)> = url.query_pairs().into_owned().collect();
+        proptest::prop_assert_eq!(pairs, vec![(key, text)]);
+        proptest::prop_assert!(url.fragment().is_none());
+    }
+}

@@ -38,7 +38,7 @@ fn gzipped(body: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn bb_o03_the_limit_counts_decoded_bytes() {
     let mut huge = b"[\"".to_vec();
-    huge.resize(64 << 20, b'a');
+    huge.resize(16 << 20, b'a');
     huge.extend_from_slice(b"\"]");
     let bomb = gzipped(&huge);
     assert!(bomb.len() < RESPONSE_BYTES / 4, "small on the wire");

@@ -284,3 +284,100 @@ async fn a_host_that_the_policy_does_not_allow_is_not_even_resolved() {
     assert_eq!(failed.evidence, Some(Evidence::ConnectFailed));
     assert_eq!(server.connections(), 0);
 }
+
+#[tokio::test]
+async fn bytes_after_an_answer_never_become_the_answer_of_another_call() {
+    // A server that says one thing too many: for the reader of one connection, a second whole answer.
+    let both = format!("{}{}", ok_json(r#"{"for":"first"}"#), ok_json(r#"{"for":"nobody"}"#));
+    for pause in [false, true] {
+        let both = both.clone();
+        let server = Server::start(move |mut peer| {
+            let both = both.clone();
+            async move {
+                if peer.request().await.is_some() {
+                    peer.say(&both).await;
+                }
+                while peer.request().await.is_some() {}
+            }
+        })
+        .await;
+        let backend = backend(read_at(&server));
+        for _ in 0..20 {
+            let result = ask(&backend, ORDER).await.expect("an answer");
+            assert_eq!(text(&result), r#"{"for":"first"}"#);
+            if pause {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_switches_protocols_is_no_answer() {
+    let server = Server::saying(
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
+    )
+    .await;
+    let tool = Arc::new(read_at(&server));
+    let egress = egress(&tool);
+    let backend = backend_of(&tool, &egress);
+    for connections in 1..=3 {
+        let failed = ask(&backend, ORDER).await.expect_err("no answer");
+        assert_eq!(failed.code, FailCode::UpstreamProtocolError);
+        assert_eq!(server.connections(), connections);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_are_hits_whatever_the_server_does() {
+    // No call is heard twice: nothing between the back end and the wire sends again by itself.
+    let server = Server::start(|mut peer| async move {
+        for turn in 0_u32.. {
+            let Some(request) = peer.request().await else { return };
+            match (request.len() as u32).wrapping_mul(31).wrapping_add(turn) % 6 {
+                0 => return,
+                1 => return peer.reset(),
+                2 => peer.say("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n").await,
+                3 => return peer.say("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{").await,
+                _ => peer.say(ok_json("{}")).await,
+            }
+            if request.len() % 5 == 0 {
+                return;
+            }
+        }
+    })
+    .await;
+    let tool = Arc::new(read_at(&server));
+    let egress = egress(&tool);
+    let mut calls = tokio::task::JoinSet::new();
+    for worker in 0..8 {
+        let backend = backend_of(&tool, &egress);
+        calls.spawn(async move {
+            let mut ok = 0;
+            for n in 0..60 {
+                let pad = "x".repeat((worker + n) % 17);
+                let arguments = format!(r#"{{"order_id":"id-{worker}-{n}-{pad}"}}"#);
+                ok += usize::from(ask(&backend, &arguments).await.is_ok());
+            }
+            ok
+        });
+    }
+    let mut ok = 0;
+    while let Some(done) = calls.join_next().await {
+        ok += done.expect("no panic");
+    }
+    assert!(ok > 0);
+    let mut heard: Vec<String> =
+        server.heard().iter().filter_map(|one| one.lines().next().map(str::to_owned)).collect();
+    let all = heard.len();
+    heard.sort_unstable();
+    heard.dedup();
+    assert_eq!(heard.len(), all, "a call was heard twice");
+    assert!(all <= 8 * 60);
+}
+
+#[test]
+fn the_back_end_fits_into_a_stack() {
+    fn fits<S: crate::layers::stack::Inner>() {}
+    fits::<Backend>();
+}
