@@ -108,13 +108,10 @@ fn dashboard_expressions() -> Vec<String> {
         match value {
             Value::Object(members) => {
                 for (key, value) in members {
-                    match value {
-                        Value::String(text)
-                            if matches!(key.as_str(), "expr" | "query" | "definition") =>
-                        {
-                            found.push(text.clone());
-                        }
-                        other => walk(other, found),
+                    let asks = matches!(key.as_str(), "expr" | "query" | "definition");
+                    match value.as_str().filter(|_| asks) {
+                        Some(text) => found.push(text.to_owned()),
+                        None => walk(value, found),
                     }
                 }
             }

@@ -1,6 +1,12 @@
 //! Checkrein as a whole binary in front of third-party programs, whose own memory is the judge of what arrived.
 //! `tests/run` starts them; a test whose program is not there fails, unless CHECKREIN_ALLOW_MISSING=1.
 
+#![expect(
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a helper of a test may fail like the test itself; clippy sees only what stands in #[test]"
+)]
+
 mod gateway;
 mod http;
 mod httpbin;
