@@ -10,6 +10,9 @@ mod together;
 mod turn;
 mod views;
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;

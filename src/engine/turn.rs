@@ -201,7 +201,8 @@ mod tests {
             stalled: true,
             finished: true,
         };
-        let steps: [(fn(&mut Facts), LoopState); 7] = [
+        type Clear = fn(&mut Facts);
+        let steps: [(Clear, LoopState); 7] = [
             (|f| f.broken = false, LoopState::ProtocolError),
             (|f| f.interrupted = false, LoopState::Interrupted),
             (|f| f.review = false, LoopState::ReviewRequired),

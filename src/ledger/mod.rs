@@ -56,6 +56,7 @@ pub enum Begin {
 
 /// How a write ended, as far as is known.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "made once a write and taken apart at once")]
 pub enum End {
     /// The tool's answer; `None` = executed, the result is lost (or not kept).
     Executed(Option<ToolResult>),
@@ -101,6 +102,7 @@ impl Ledger {
     }
 
     /// unknown → executed | not_executed, nothing else. True when it changed an entry.
+    #[expect(clippy::needless_pass_by_value, reason = "an end is told once")]
     pub fn late(&self, key: &IdempotencyKey, end: End) -> bool {
         self.book.late(*key, &end)
     }

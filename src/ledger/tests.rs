@@ -94,10 +94,8 @@ async fn begin(ledger: &Ledger, ask: &Ask) -> Begin {
 }
 
 async fn fresh(ledger: &Ledger, ask: &Ask) -> Ticket {
-    match begin(ledger, ask).await {
-        Begin::Fresh(ticket) => ticket,
-        other => panic!("not fresh: {other:?}"),
-    }
+    let Begin::Fresh(ticket) = begin(ledger, ask).await else { panic!("not fresh") };
+    ticket
 }
 
 async fn send(ledger: &Ledger, ask: &Ask, end: End) {
@@ -107,17 +105,13 @@ async fn send(ledger: &Ledger, ask: &Ask, end: End) {
 }
 
 async fn replayed(ledger: &Ledger, ask: &Ask) -> Result<ToolResult, CallError> {
-    match begin(ledger, ask).await {
-        Begin::Replay(answer) => answer,
-        other => panic!("not replayed: {other:?}"),
-    }
+    let Begin::Replay(answer) = begin(ledger, ask).await else { panic!("not replayed") };
+    answer
 }
 
 async fn refused(ledger: &Ledger, ask: &Ask) -> Denied {
-    match begin(ledger, ask).await {
-        Begin::Refused(denied) => denied,
-        other => panic!("not refused: {other:?}"),
-    }
+    let Begin::Refused(denied) = begin(ledger, ask).await else { panic!("not refused") };
+    denied
 }
 
 fn text(answer: Result<ToolResult, CallError>) -> String {
@@ -206,12 +200,10 @@ async fn bb_w14_other_arguments_under_one_fingerprint_conflict_and_name_what_cha
     let same_call = refused(&ledger, &Ask { call: "c1".to_owned(), ..other }).await;
     for denied in [in_flight, done, same_call] {
         assert_eq!(denied.code, DenyCode::IdempotencyConflict);
-        match denied.detail {
-            Detail::Changed { pointers, executed: false } => {
-                assert_eq!(pointers, ["/qty", "/note"]);
-            }
-            other => panic!("{other:?}"),
-        }
+        let Detail::Changed { pointers, executed: false } = denied.detail else {
+            panic!("no pointers")
+        };
+        assert_eq!(pointers, ["/qty", "/note"]);
     }
     assert_eq!(text(replayed(&ledger, &ask("c3")).await), "7", "the first result stays");
 }
@@ -240,10 +232,10 @@ async fn bb_w10_fifty_at_once_share_one_end() {
     let until = Instant::now() + Duration::from_secs(5);
     let mut waiting = tokio::task::JoinSet::new();
     for n in 1..50 {
-        match begin(&ledger, &ask(&format!("c{n}"))).await {
-            Begin::InProgress(join) => waiting.spawn(join.wait(until)),
-            other => panic!("{other:?}"),
+        let Begin::InProgress(join) = begin(&ledger, &ask(&format!("c{n}"))).await else {
+            panic!("does not join")
         };
+        waiting.spawn(join.wait(until));
     }
     ledger.intend(&ticket).await.expect("held");
     ledger.finish(ticket, End::Executed(Some(result("7")))).await.expect("held");

@@ -93,10 +93,8 @@ fn timed_out() -> Outcome {
 }
 
 fn dimension(denied: &Denied) -> Dimension {
-    match denied.detail {
-        Detail::Budget { dimension, .. } => dimension,
-        _ => panic!("no budget: {denied:?}"),
-    }
+    let Detail::Budget { dimension, .. } = denied.detail else { panic!("no budget: {denied:?}") };
+    dimension
 }
 
 #[tokio::test(start_paused = true)]
