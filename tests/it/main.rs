@@ -8,6 +8,7 @@
 
 mod architecture;
 mod deploy;
+mod front_ends;
 mod golden;
 mod layers;
 mod lints;

@@ -1,0 +1,6 @@
+//! What an agent meets at the data listener, through the real engine.
+
+mod batches;
+mod calls;
+mod kit;
+mod runs;
