@@ -3,10 +3,12 @@
 use std::future::Future;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 
 use super::Gateway;
 
+/// An interval needs a length.
+const SHORTEST: Duration = Duration::from_millis(1);
 /// Time for connections to take the answers that are already made.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
@@ -15,7 +17,7 @@ impl Gateway {
     pub(super) async fn drain(&self, hurry: impl Future<Output = ()>) -> bool {
         tracing::info!("draining");
         self.health.draining();
-        self.metrics.draining(true);
+        self.engine.drain();
         let ended = tokio::select! {
             () = hurry => false,
             ended = self.finish_calls() => ended,
@@ -34,13 +36,13 @@ impl Gateway {
         ended
     }
 
-    /// Serves for the drain's delay, then refuses new calls and waits for those in flight, writes whose agent has
-    /// gone too. Connections are taken meanwhile: `draining` tells an agent more than a refused connection.
+    /// Waits for the calls in flight, writes whose agent has gone too, and at least the drain's delay: address lists
+    /// that still name this gateway get an answer. Connections are taken meanwhile, because `draining` and a time
+    /// tell an agent more than a refused connection.
     async fn finish_calls(&self) -> bool {
-        let until = Instant::now() + self.config.drain_delay;
-        let waited = timeout_at(until, std::future::pending::<()>()).await;
-        debug_assert!(waited.is_err(), "nothing but the clock ends the delay");
-        self.engine.drain();
+        let mut delay = tokio::time::interval(self.config.drain_delay.max(SHORTEST));
+        delay.tick().await; // the first tick is now
+        delay.tick().await;
         self.exchanges.close();
         self.tasks.close();
         let all = async {

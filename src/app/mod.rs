@@ -8,6 +8,8 @@ mod health;
 mod policy;
 mod process;
 mod records;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::future::Future;

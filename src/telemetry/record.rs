@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::metrics::Metrics;
 use crate::call::outcome::TimedOutBy;
 use crate::call::trace::{AttemptNote, Noted};
-use crate::call::{CallError, ErrorClass, Outcome, ToolCall};
+use crate::call::{CallError, Outcome, ToolCall};
 
 /// Lines not yet taken by the writer, in bytes. Past it records are dropped and counted: some 4,000 of them.
 pub const MAX_BUFFERED: usize = 4 * 1024 * 1024;
@@ -87,8 +87,8 @@ struct CallLine<'a> {
     outcome: &'static str,
     executed: &'static str,
     evidence: Option<&'a str>,
-    /// The code, where the call did not succeed.
-    error_type: Option<&'static str>,
+    /// The code, or `none`.
+    error_type: &'static str,
     /// Of the last attempt; 0 = nothing was sent.
     attempt: u32,
     attempts: usize,
@@ -121,7 +121,8 @@ struct AttemptLine<'a> {
     attempt: u32,
     /// Waited before it.
     delay_ms: f64,
-    error_type: Option<&'static str>,
+    /// As the label `error_class` of the metrics; `none` = the tool answered.
+    error_type: &'static str,
     status: Option<u16>,
     timed_out_by: Option<&'static str>,
     circuit_status: &'static str,
@@ -291,10 +292,6 @@ fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1_000_000.0).round() / 1000.0
 }
 
-fn error_type(class: ErrorClass) -> Option<&'static str> {
-    (class != ErrorClass::None).then(|| class.as_str())
-}
-
 fn call_line<'a>(facts: &'a CallFacts<'a>) -> CallLine<'a> {
     let (call, noted) = (facts.call, facts.noted);
     let error = facts.result.and_then(|outcome| outcome.as_ref().err());
@@ -316,7 +313,7 @@ fn call_line<'a>(facts: &'a CallFacts<'a>) -> CallLine<'a> {
         outcome: facts.outcome,
         executed: facts.executed,
         evidence: noted.evidence.as_deref(),
-        error_type: error.map(CallError::code),
+        error_type: error.map_or("none", CallError::code),
         attempt: last.map_or(0, |attempt| attempt.number),
         attempts: noted.attempts.len(),
         delay_ms: millis(noted.backoff),
@@ -345,7 +342,7 @@ fn attempt_line<'a>(call: &'a ToolCall, attempt: &AttemptNote) -> AttemptLine<'a
         tool_name: call.tool.as_str(),
         attempt: attempt.number,
         delay_ms: millis(attempt.delay),
-        error_type: error_type(attempt.error_class),
+        error_type: attempt.error_class.as_str(),
         status: attempt.status,
         timed_out_by: attempt.timed_out_by.map(TimedOutBy::as_str),
         circuit_status: attempt.circuit,

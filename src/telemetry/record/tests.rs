@@ -2,8 +2,8 @@ use std::thread;
 
 use super::*;
 use crate::call::{
-    AgentId, Arguments, CallId, Content, Denied, FrontEnd, Notes, Payload, RunId, Source, ToolName,
-    ToolResult, Trace, code::DenyCode,
+    AgentId, Arguments, CallId, Content, Denied, ErrorClass, FrontEnd, Notes, Payload, RunId,
+    Source, ToolName, ToolResult, Trace, code::DenyCode,
 };
 use crate::strict_json::Limits;
 
@@ -140,7 +140,7 @@ fn a_retried_call_tells_its_attempts_delay_and_circuit() {
     assert_eq!(line["delay_ms"].as_f64(), Some(1250.0));
     assert_eq!(line["circuit_status"], "half_open");
     assert_eq!(line["retry_stopped_by"], "attempts");
-    assert_eq!(line["error_type"], serde_json::Value::Null);
+    assert_eq!(line["error_type"], "none");
     assert_eq!(line["result_bytes"], 12);
     assert_eq!(line["duration_ms"].as_f64(), Some(7.0));
 }
