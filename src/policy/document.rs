@@ -5,6 +5,9 @@
 
 pub mod kinds;
 pub mod read;
+mod reference;
+mod report;
+mod target;
 pub mod tree;
 
 use std::sync::Arc;
@@ -318,7 +321,7 @@ pub struct Reading {
 pub fn read(bytes: &[u8], file: &str) -> Reading {
     let file: Arc<str> = file.into();
     let parsed = tree::parse(bytes);
-    let mut report = Report { problems: parsed.problems, masks: parsed.masks, ..Report::default() };
+    let mut report = Report::new(parsed.problems, parsed.masks);
     let document = match parsed.root {
         Some(root) if !parsed.cut => {
             let kind = Record { name: "", fields: Document::fields };

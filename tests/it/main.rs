@@ -14,3 +14,4 @@ mod layers;
 mod lints;
 mod metrics_doc;
 mod readme;
+mod policies;

@@ -1,9 +1,6 @@
 //! What a single value of the language may be: names, counts, quantities, pointers, addresses, references.
 
-use std::path::PathBuf;
-
 use http::{HeaderName, HeaderValue};
-use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
 use super::read::{At, Fields, Kind, Report};
@@ -12,7 +9,12 @@ use crate::call::names::is_plain_name;
 use crate::call::pointer::{Path, Pointer};
 use crate::policy::diagnostic::Problem;
 use crate::policy::quantity;
-use crate::policy::snapshot::PathPiece;
+use crate::policy::template::reserved_header;
+
+pub(crate) use super::reference::{SchemaKind, SecretKind, is_env_name};
+pub use super::reference::{SchemaSource, SecretRef};
+pub(crate) use super::target::{ADDRESS, BASE_URL, HOST, PATH, URL};
+pub use super::target::{Address, Host, Target};
 
 /// A text that means `T`. `parse` answers a phrase that completes "expected …".
 pub(crate) struct Text<T> {
@@ -275,25 +277,9 @@ pub(crate) const FLAT_PATH: Text<Path> = Text {
     schema: || json!({ "type": "string", "pattern": POINTER_PATTERN }),
 };
 
-/// Headers that only the gateway itself may set: framing, routing, hop by hop (RFC 9110 §7.6.1).
-fn reserved(name: &HeaderName) -> bool {
-    let name = name.as_str();
-    name.starts_with("content-")
-        || matches!(
-            name,
-            "host"
-                | "connection"
-                | "keep-alive"
-                | "proxy-connection"
-                | "te"
-                | "trailer"
-                | "transfer-encoding"
-                | "upgrade"
-                | "expect"
-                | "proxy-authorization"
-                | "proxy-authenticate"
-                | "proxy-authentication-info"
-        )
+/// Only `auth` sets these.
+fn carries_credentials(name: &HeaderName) -> bool {
+    matches!(name.as_str(), "authorization" | "cookie")
 }
 
 const RESERVED: &str =
@@ -303,7 +289,7 @@ const RESERVED: &str =
 pub(crate) const CREDENTIAL_HEADER: Text<HeaderName> = Text {
     expected: "a header's name",
     parse: |text| match HeaderName::from_bytes(text.as_bytes()) {
-        Ok(name) if reserved(&name) => Err(RESERVED),
+        Ok(name) if reserved_header(&name) && !carries_credentials(&name) => Err(RESERVED),
         Ok(name) => Ok(name),
         Err(_) => Err("a header's name"),
     },
@@ -313,9 +299,10 @@ pub(crate) const CREDENTIAL_HEADER: Text<HeaderName> = Text {
 /// A header's name as a key, without credentials.
 pub(crate) fn plain_header(text: &str) -> Result<HeaderName, &'static str> {
     let name = (CREDENTIAL_HEADER.parse)(text)?;
-    match name.as_str() {
-        "authorization" | "cookie" => Err("a header without credentials: those belong in `auth`"),
-        _other => Ok(name),
+    if carries_credentials(&name) {
+        Err("a header without credentials: those belong in `auth`")
+    } else {
+        Ok(name)
     }
 }
 
@@ -375,346 +362,6 @@ impl<K: Kind> Kind for Headers<K> {
 
     fn schema(&self, defs: &mut Map<String, Value>) -> Value {
         json!({ "type": "object", "additionalProperties": self.0.schema(defs) })
-    }
-}
-
-/// Which non-public addresses an upstream may resolve to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Address {
-    Loopback,
-    Private,
-    LinkLocal,
-    Net(IpNet),
-}
-
-pub(crate) const ADDRESS: Text<Address> = Text {
-    expected: "`loopback`, `private`, `link_local` or a network such as `10.0.0.0/8`",
-    parse: |text| match text {
-        "loopback" => Ok(Address::Loopback),
-        "private" => Ok(Address::Private),
-        "link_local" => Ok(Address::LinkLocal),
-        net => net
-            .parse::<IpNet>()
-            .map(|net| Address::Net(net.trunc()))
-            .map_err(|_| "`loopback`, `private`, `link_local` or a network such as `10.0.0.0/8`"),
-    },
-    schema: || {
-        json!({ "anyOf": [
-            { "enum": ["loopback", "private", "link_local"] },
-            { "type": "string", "pattern": "^[0-9a-fA-F.:]+/[0-9]{1,3}$" },
-        ] })
-    },
-};
-
-/// A URL that calls may go to.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Target {
-    pub tls: bool,
-    /// As a URL spells it, IPv6 in brackets; lower case.
-    pub host: String,
-    pub port: u16,
-    pub path: Vec<PathPiece>,
-}
-
-impl Target {
-    /// IPv6 without brackets.
-    pub fn bare_host(&self) -> &str {
-        self.host.trim_start_matches('[').trim_end_matches(']')
-    }
-
-    /// `host`, or `host:port` where the port is not the scheme's own.
-    pub fn authority(&self) -> String {
-        let own = if self.tls { 443 } else { 80 };
-        if self.port == own { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
-    }
-
-    /// `scheme://host:port`.
-    pub fn origin(&self) -> String {
-        let scheme = if self.tls { "https" } else { "http" };
-        format!("{scheme}://{}:{}", self.host, self.port)
-    }
-}
-
-const A_URL: &str = "an `http://` or `https://` URL without user, query and fragment";
-
-fn target(text: &str) -> Result<Target, &'static str> {
-    let after = text.split_once("://").map_or("", |(_, after)| after);
-    let (authority, path) = match after.find('/') {
-        Some(at) => after.split_at(at),
-        None => (after, "/"),
-    };
-    let scheme = text.split("://").next().unwrap_or_default();
-    let origin = url::Url::parse(&format!("{scheme}://{authority}/")).map_err(|_| A_URL)?;
-    let tls = match origin.scheme() {
-        "http" => false,
-        "https" => true,
-        _other => return Err(A_URL),
-    };
-    if !origin.username().is_empty() || origin.password().is_some() || authority.contains('@') {
-        return Err("a URL without a user: credentials belong in `auth`");
-    }
-    if authority.contains(['?', '#']) {
-        return Err(A_URL);
-    }
-    let host = origin.host_str().ok_or(A_URL)?.to_owned();
-    let port = origin.port_or_known_default().filter(|port| *port != 0).ok_or(A_URL)?;
-    Ok(Target { tls, host, port, path: template(path)? })
-}
-
-pub(crate) const URL: Text<Target> = Text {
-    expected: A_URL,
-    parse: target,
-    schema: || json!({ "type": "string", "pattern": "^https?://" }),
-};
-
-/// As [`URL`], with a fixed path.
-pub(crate) const BASE_URL: Text<Target> = Text {
-    expected: A_URL,
-    parse: |text| {
-        let target = target(text)?;
-        let fixed = target.path.iter().all(|piece| matches!(piece, PathPiece::Literal(_)));
-        fixed.then_some(target).ok_or("a URL without `{…}`: nothing in it comes from arguments")
-    },
-    schema: || json!({ "type": "string", "pattern": "^https?://[^/{}]+(/[^{}]*)?$" }),
-};
-
-const A_PATH: &str = "a path that begins with `/`, with `{argument}` for whole or part segments";
-
-/// `/orders/{order_id}` in pieces.
-fn template(text: &str) -> Result<Vec<PathPiece>, &'static str> {
-    if !text.starts_with('/') {
-        return Err(A_PATH);
-    }
-    let mut pieces = Vec::new();
-    let mut rest = text;
-    while let Some((literal, after)) = rest.split_once('{') {
-        let (name, after) = after.split_once('}').ok_or("a path whose `{` is closed by `}`")?;
-        if name.is_empty() || name.contains(['{', '/']) {
-            return Err(A_PATH);
-        }
-        if !literal.is_empty() {
-            pieces.push(PathPiece::Literal(path_literal(literal)?));
-        }
-        if pieces.contains(&PathPiece::Argument(name.to_owned())) {
-            return Err("a path that names each argument once");
-        }
-        pieces.push(PathPiece::Argument(name.to_owned()));
-        rest = after;
-    }
-    if !rest.is_empty() {
-        pieces.push(PathPiece::Literal(path_literal(rest)?));
-    }
-    let whole = text.split('/').all(|segment| segment != "." && segment != "..");
-    whole.then_some(pieces).ok_or("a path without `.` and `..`")
-}
-
-/// Characters of RFC 3986's `pchar` and `/`, and whole percent-encodings.
-fn path_literal(text: &str) -> Result<String, &'static str> {
-    let expected = "a path of URL characters; anything else percent-encoded, no `?` and no `#`";
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        let sound = match byte {
-            b'%' => {
-                let hex = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_hexdigit());
-                hex(bytes.next()) && hex(bytes.next())
-            }
-            other => other.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&other),
-        };
-        if !sound {
-            return Err(expected);
-        }
-    }
-    let dots = text.to_ascii_lowercase().contains("%2e");
-    if dots { Err("a path without encoded dots") } else { Ok(text.to_owned()) }
-}
-
-pub(crate) const PATH: Text<Vec<PathPiece>> = Text {
-    expected: A_PATH,
-    parse: template,
-    schema: || json!({ "type": "string", "pattern": "^/" }),
-};
-
-/// An entry of `egress.allow_hosts`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
-    /// Lower case, without `*.`.
-    pub host: String,
-    pub wildcard: bool,
-    /// `None` = the scheme's own.
-    pub port: Option<u16>,
-}
-
-pub(crate) const HOST: Text<Host> = Text {
-    expected: "a host such as `api.example.org`, `*.example.org` or `10.1.2.3:8080`",
-    parse: |text| {
-        let expected = "a host such as `api.example.org`, `*.example.org` or `10.1.2.3:8080`";
-        let (rest, wildcard) = match text.strip_prefix("*.") {
-            Some(rest) => (rest, true),
-            None => (text, false),
-        };
-        let parsed = url::Url::parse(&format!("http://{rest}/")).map_err(|_| expected)?;
-        let host = parsed.host_str().ok_or(expected)?.to_owned();
-        let (spelt, port) = match rest.rsplit_once(':') {
-            Some((host, port)) if !port.ends_with(']') => {
-                (host, Some(port.parse::<u16>().ok().filter(|p| *p > 0).ok_or(expected)?))
-            }
-            _no_port => (rest, None),
-        };
-        let sound = spelt.eq_ignore_ascii_case(&host) && !(wildcard && spelt.starts_with('['));
-        sound.then_some(Host { host, wildcard, port }).ok_or(expected)
-    },
-    schema: || json!({ "type": "string", "pattern": r"^(\*\.)?[A-Za-z0-9.:\[\]-]+$" }),
-};
-
-/// Where a secret is.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum SecretRef {
-    File(PathBuf),
-    Env(String),
-}
-
-impl std::fmt::Display for SecretRef {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            SecretRef::File(path) => write!(f, "file {}", path.display()),
-            SecretRef::Env(name) => write!(f, "env {name}"),
-        }
-    }
-}
-
-pub(crate) fn is_env_name(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_uppercase() || c == '_')
-        && text.len() <= 128
-        && text.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
-}
-
-/// `{ file: /abs/path }` or `{ env: NAME }`. Whatever else stands there is never quoted.
-pub(crate) struct SecretKind;
-
-impl Kind for SecretKind {
-    type Out = SecretRef;
-
-    fn read(&self, node: &Node, report: &mut Report) -> Option<SecretRef> {
-        let literal = |place, report: &mut Report| {
-            let message = format!(
-                "`{}` holds a literal where a reference to a secret belongs",
-                report.path()
-            );
-            report.push(Problem::new("CR1006", place, message).hint(
-                "write `{ file: /absolute/path }` or `{ env: NAME }`, and change a secret that stood here",
-            ));
-            None
-        };
-        let NodeKind::Map(entries) = &node.kind else { return literal(node.place, report) };
-        match entries.as_slice() {
-            [(key, value)] if key.text == "file" || key.text == "env" => {
-                let NodeKind::Scalar { text, .. } = &value.kind else {
-                    return literal(value.place, report);
-                };
-                match key.text.as_str() {
-                    "file" if text.starts_with('/') => Some(SecretRef::File(text.into())),
-                    "env" if is_env_name(text) => Some(SecretRef::Env(text.clone())),
-                    kind => {
-                        let expected = match kind {
-                            "file" => "an absolute path",
-                            _env => "an environment variable's name (A-Z, 0-9 and _)",
-                        };
-                        let message = format!("`{}.{kind}` is not {expected}", report.path());
-                        report.push(Problem::new("CR1006", value.place, message));
-                        None
-                    }
-                }
-            }
-            entries => {
-                let message = format!("`{}` is no reference to a secret", report.path());
-                let place = entries.first().map_or(node.place, |(key, _)| key.place);
-                report.push(
-                    Problem::new("CR1006", place, message)
-                        .hint("write either `{ file: /absolute/path }` or `{ env: NAME }`"),
-                );
-                None
-            }
-        }
-    }
-
-    fn schema(&self, defs: &mut Map<String, Value>) -> Value {
-        defs.entry("secret").or_insert_with(|| {
-            json!({
-                "type": "object",
-                "description": "A reference; a literal is refused. Files are read again when they change.",
-                "properties": {
-                    "file": { "type": "string", "pattern": "^/" },
-                    "env": { "type": "string", "pattern": "^[A-Z_][A-Z0-9_]*$" },
-                },
-                "additionalProperties": false,
-                "minProperties": 1,
-                "maxProperties": 1,
-            })
-        });
-        json!({ "$ref": "#/$defs/secret" })
-    }
-}
-
-/// A JSON Schema, inline or beside the policy.
-#[derive(Debug, Clone, PartialEq)]
-pub enum SchemaSource {
-    /// The schema, and the tree it was read from: `node.at(tokens)` finds a place inside it.
-    Inline { value: Value, node: Node },
-    /// A path below the policy's directory.
-    File { path: PathBuf },
-}
-
-pub(crate) struct SchemaKind;
-
-impl Kind for SchemaKind {
-    type Out = SchemaSource;
-
-    fn read(&self, node: &Node, report: &mut Report) -> Option<SchemaSource> {
-        let NodeKind::Map(entries) = &node.kind else {
-            report.wrong("CR1004", node, "a JSON Schema or `{ file: path }`");
-            return None;
-        };
-        match entries.as_slice() {
-            [] => {
-                report.push(
-                    Problem::new("CR1004", node.place, format!("`{}` is empty", report.path()))
-                        .label("say at least `type: object`"),
-                );
-                None
-            }
-            [(key, value)] if key.text == "file" => {
-                let NodeKind::Scalar { text, .. } = &value.kind else {
-                    report.wrong("CR1004", value, "a relative path");
-                    return None;
-                };
-                let path = PathBuf::from(text);
-                let inside = !text.is_empty()
-                    && path.components().all(|c| matches!(c, std::path::Component::Normal(_)));
-                if !inside {
-                    report.wrong("CR1004", value, "a path below the policy's directory");
-                    return None;
-                }
-                Some(SchemaSource::File { path })
-            }
-            _inline => match node.to_json() {
-                Ok(value) => Some(SchemaSource::Inline { value, node: node.clone() }),
-                Err(problem) => {
-                    report.push(problem);
-                    None
-                }
-            },
-        }
-    }
-
-    fn schema(&self, defs: &mut Map<String, Value>) -> Value {
-        defs.entry("json_schema").or_insert_with(|| {
-            json!({
-                "description": "JSON Schema 2020-12, inline or `{ file: path }` beside the policy. Local $ref only.",
-                "type": "object",
-                "minProperties": 1,
-            })
-        });
-        json!({ "$ref": "#/$defs/json_schema" })
     }
 }
 

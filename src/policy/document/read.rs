@@ -3,12 +3,16 @@
 //! A record is a function over [`Fields`]. Run over a node it reads and collects every problem; run over nothing it
 //! writes its schema. So the schema can never say something else than the reader does.
 
+use std::collections::HashSet;
+
 use indexmap::IndexMap;
 use serde_json::{Map, Value, json};
 
+pub(crate) use super::report::{Report, nearest};
+use super::report::{first_line, unknown_keys};
 use super::tree::{Node, NodeKind, Scalar};
 use crate::call::names::is_plain_name;
-use crate::policy::diagnostic::{Mask, Place, Problem};
+use crate::policy::diagnostic::{Place, Problem};
 
 /// A value of the policy with its places.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,31 +34,6 @@ impl<T> At<T> {
 
 /// Entries in the order of the file.
 pub type Entries<T> = IndexMap<String, At<T>>;
-
-/// What the reading found.
-#[derive(Debug, Default)]
-pub struct Report {
-    pub problems: Vec<Problem>,
-    pub masks: Vec<Mask>,
-    pub(crate) path: Vec<String>,
-}
-
-impl Report {
-    /// `tools.check_order.timeout.total`.
-    pub fn path(&self) -> String {
-        self.path.join(".")
-    }
-
-    pub fn push(&mut self, problem: Problem) {
-        self.problems.push(problem);
-    }
-
-    /// Something other than what belongs here.
-    pub fn wrong(&mut self, code: &'static str, node: &Node, expected: &str) {
-        let message = format!("`{}` is {}, expected {expected}", self.path(), node.described());
-        self.push(Problem::new(code, node.place, message));
-    }
-}
 
 /// What may stand at a key.
 pub(crate) trait Kind {
@@ -227,82 +206,6 @@ impl Fields<'_> {
     }
 }
 
-/// Where "this whole map" is pointed at: its first key's line.
-fn first_line(node: &Node) -> Place {
-    match &node.kind {
-        NodeKind::Map(entries) => {
-            let flow = node.place.width != u32::MAX
-                && entries.first().is_none_or(|(key, _)| key.place != node.place);
-            match entries.first() {
-                Some((key, _)) if !flow => key.place,
-                _empty_or_flow => node.place,
-            }
-        }
-        NodeKind::Scalar { .. } | NodeKind::List(_) | NodeKind::Broken => node.place,
-    }
-}
-
-fn unknown_keys(node: &Node, known: &[&'static str], report: &mut Report) {
-    let NodeKind::Map(entries) = &node.kind else { return };
-    for (key, value) in entries {
-        if known.contains(&key.text.as_str()) {
-            continue;
-        }
-        let message = format!("unknown key `{}`", super::tree::short(&key.text));
-        let mut problem = Problem::new("CR1002", key.place, message);
-        if let Some(near) = nearest(&key.text, known) {
-            problem = problem.label(format!("did you mean `{near}`?"));
-        } else {
-            let all = known.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ");
-            let whose = match report.path() {
-                path if path.is_empty() => "the policy".to_owned(),
-                path => format!("`{path}`"),
-            };
-            problem = problem.hint(format!("{whose} takes {all}"));
-        }
-        report.push(problem);
-        // Nobody knows what an unknown key holds: only what cannot be a secret is shown.
-        value.mask_scalars(&|_, text| harmless(text), &mut report.masks);
-    }
-}
-
-/// Numbers with a unit and the like: shown even where a secret might have stood.
-fn harmless(text: &str) -> bool {
-    text.len() <= 6 && text.starts_with(|c: char| c.is_ascii_digit())
-        || matches!(text, "true" | "false" | "none")
-}
-
-/// The known name within edit distance 2, nearest first.
-pub(crate) fn nearest<'k>(asked: &str, known: &[&'k str]) -> Option<&'k str> {
-    known
-        .iter()
-        .map(|name| (distance(asked, name), *name))
-        .filter(|(far, name)| *far <= 2 && *far < name.chars().count())
-        .min()
-        .map(|(_, name)| name)
-}
-
-/// Levenshtein distance; names are at most 64 long, longer ones are far.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    if a.chars().count().abs_diff(b.len()) > 2 {
-        return usize::MAX;
-    }
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        let mut next = vec![left];
-        for (cb, above) in b.iter().zip(row.iter().skip(1)) {
-            left = (left + 1).min(above + 1).min(diagonal + usize::from(ca != *cb));
-            diagonal = *above;
-            next.push(left);
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(usize::MAX)
-}
-
 /// A map with fixed keys. `name` is its entry in `$defs`; "" writes it in place.
 pub(crate) struct Record<T> {
     pub(crate) name: &'static str,
@@ -400,16 +303,14 @@ impl<K: Kind> Kind for List<K> {
             report.push(Problem::new("CR1004", node.place, message).label("name at least one"));
         }
         let mut out = Vec::new();
+        let mut seen = HashSet::new();
         for (number, item) in items.iter().enumerate() {
             report.path.push(number.to_string());
-            let text = |node: &Node| match &node.kind {
-                NodeKind::Scalar { text, .. } => Some(text.clone()),
-                NodeKind::List(_) | NodeKind::Map(_) | NodeKind::Broken => None,
+            let again = match &item.kind {
+                NodeKind::Scalar { text, .. } => !seen.insert(text),
+                NodeKind::List(_) | NodeKind::Map(_) | NodeKind::Broken => false,
             };
-            let twice = text(item).filter(|text_of| {
-                items.iter().take(number).any(|i| text(i).as_ref() == Some(text_of))
-            });
-            if twice.is_some() {
+            if again {
                 let message = format!("`{}` stands in the list before", report.path());
                 report.push(Problem::new("CR1004", item.place, message).label("named twice"));
             }
@@ -438,7 +339,10 @@ impl<K: Kind> Kind for Sensitive<K> {
             _other => false,
         };
         node.mask_scalars(&reference, &mut report.masks);
-        self.0.read(node, report)
+        let before = std::mem::replace(&mut report.hush, true);
+        let read = self.0.read(node, report);
+        report.hush = before;
+        read
     }
 
     fn schema(&self, defs: &mut Map<String, Value>) -> Value {

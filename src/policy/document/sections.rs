@@ -372,6 +372,16 @@ impl Http {
         f.at_most_one(&["url", "path"]);
         f.describe("dependentRequired", serde_json::json!({ "upstream": ["path"] }));
         f.check(|node, report| {
+            let rest = |key| {
+                let part = node.entry(key)?;
+                matches!(&part.1.kind, tree::NodeKind::Scalar { text, .. } if text == "rest")
+                    .then_some(part.1.place)
+            };
+            if let (Some(query), Some(body)) = (rest("query"), rest("body")) {
+                let message =
+                    format!("`{}` sends the rest of the arguments two ways", report.path());
+                report.push(Problem::new("CR1008", query.max(body), message));
+            }
             if let (Some((key, _)), None) = (node.entry("upstream"), node.get("path")) {
                 let message = format!("`{}` has no `path`", report.path());
                 let label = "add the path below the upstream's `base_url`";

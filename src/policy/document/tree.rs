@@ -3,6 +3,8 @@
 //! Nothing of YAML is left that could be read in two ways: anchors, aliases, merge keys, tags, directives, further
 //! documents and duplicate keys are findings, and which plain words are booleans or numbers is YAML 1.2's core schema.
 
+use std::collections::HashMap;
+
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span};
 use serde_json::{Map, Number, Value};
 
@@ -295,7 +297,7 @@ struct Open {
 
 enum OpenKind {
     List(Vec<Node>),
-    Map { entries: Vec<(Key, Node)>, key: Option<Key> },
+    Map { entries: Vec<(Key, Node)>, lines: HashMap<String, u32>, key: Option<Key> },
 }
 
 #[derive(Default)]
@@ -369,7 +371,7 @@ impl Builder {
             }
             Event::MappingStart(_, anchor, tag) => {
                 marks(anchor, tag.is_some(), place, parsed);
-                let kind = OpenKind::Map { entries: Vec::new(), key: None };
+                let kind = OpenKind::Map { entries: Vec::new(), lines: HashMap::new(), key: None };
                 self.open(Open { place, end, kind })?;
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(place, end, parsed),
@@ -417,12 +419,12 @@ impl Builder {
         top.end = top.end.max(node.end);
         match &mut top.kind {
             OpenKind::List(items) => items.push(node),
-            OpenKind::Map { entries, key } => match key.take() {
+            OpenKind::Map { entries, lines, key } => match key.take() {
                 None => *key = Some(as_key(&node, parsed)),
                 Some(name) => {
-                    if let Some((first, _)) = entries.iter().find(|(k, _)| k.text == name.text) {
+                    if let Some(first) = lines.get(&name.text) {
                         let message = format!("duplicate key `{}`", short(&name.text));
-                        let first = format!("first on line {}", first.place.line);
+                        let first = format!("first on line {first}");
                         let problem = Problem::new("CR0002", name.place, message).label(first);
                         parsed.problems.push(problem.hint("keep one of the two"));
                         node.mask_scalars(&|_, _| false, &mut parsed.masks);
@@ -430,6 +432,7 @@ impl Builder {
                         let problem = Problem::new("CR0003", name.place, "a merge key `<<`");
                         parsed.problems.push(problem.hint("write the keys out"));
                     } else {
+                        lines.insert(name.text.clone(), name.place.line);
                         entries.push((name, node));
                     }
                 }
