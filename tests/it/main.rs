@@ -13,5 +13,5 @@ mod golden;
 mod layers;
 mod lints;
 mod metrics_doc;
-mod readme;
 mod policies;
+mod readme;
