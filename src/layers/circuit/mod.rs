@@ -57,7 +57,7 @@ impl Admission {
     }
 }
 
-/// Why a call may not pass. `retry_after` is never longer than the truth: at that time one call is let in.
+/// Why a call may not pass. `retry_after`: before it no call can be let in, unless a probe ends earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     Open {
