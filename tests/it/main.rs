@@ -8,6 +8,7 @@
 
 mod architecture;
 mod deploy;
+mod descriptors;
 mod front_ends;
 mod golden;
 mod layers;
