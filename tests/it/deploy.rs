@@ -365,8 +365,10 @@ fn the_policy_of_every_example_and_of_the_image_is_sound() {
     for policy in ["deploy/examples/sidecar/policy.yaml", "policies/default.yaml"] {
         let loaded = policy::load(&path(policy), options)
             .unwrap_or_else(|problems| panic!("{policy}: {problems:?}"));
+        // absent secrets; a tool that nobody may call, and a write nobody probes: the example's point
+        let lawful = ["CR3010", "CR2003", "CR3012"];
         let told: Vec<_> = loaded.warnings.iter().map(|problem| problem.code).collect();
-        assert!(told.iter().all(|code| *code == "CR3010"), "{policy}: {told:?}"); // the absent secrets
+        assert!(told.iter().all(|code| lawful.contains(code)), "{policy}: {told:?}");
     }
 }
 

@@ -72,6 +72,8 @@ def policy(tool_port):
     return json.dumps({
         "apiVersion": "checkrein/v1", "kind": "Policy", "name": "live",
         "upstreams": {"shop": {"base_url": f"http://127.0.0.1:{tool_port}", "addresses": ["loopback"]}},
+        # one run asks all the time: its budgets must outlast it
+        "runs": {"default": {"calls": 1_000_000, "failures": 1_000_000, "result_bytes": "1GiB", "argument_bytes": "1GiB"}},
         "tools": {"steady": tool("/steady"), "flaky": tool("/flaky"), "write": write},
         "agents": {"default": {"allow": ["steady", "flaky", "write"]}},
     })
@@ -241,13 +243,14 @@ def main():
         dashboard_answers(server)
 
         Tool.well, healed = True, time.monotonic()
+        print(f"calls until then: {callers.errors}")
         parts.wait_for(f"{ALERT} ends", lambda: (one_state_each(health), not server.firing(ALERT))[1], 30)
         print(f"{ALERT} ended {time.monotonic() - healed:.1f} s after the tool healed")
         exposition_is_clean(health)
-        alive = server.query('ALERTS{alertstate="firing"}')
-        assert not alive, f"still firing: {alive}"
+        # The failure ratio looks back five minutes and so outlives this run; nobody else may have a word to say.
+        others = server.query('ALERTS{alertstate="firing",tool!="flaky"}')
+        assert not others, f"firing for a well tool or gateway: {others}"
         assert callers.errors.get(("steady", "ok"), 0) > 50 and ("steady", "circuit_open") not in callers.errors, callers.errors
-        print(f"calls: {callers.errors}")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,11 @@ impl WireMock {
     }
 
     fn maps(&self, mapping: &Value) {
-        let answer = http::post(&format!("{}/__admin/mappings", self.address), mapping)
+        let mut mapping = mapping.clone();
+        if mapping["response"]["jsonBody"].is_object() {
+            mapping["response"]["headers"]["Content-Type"] = json!("application/json"); // WireMock adds none
+        }
+        let answer = http::post(&format!("{}/__admin/mappings", self.address), &mapping)
             .expect("WireMock answers");
         assert_eq!(answer.status, 201, "{}", answer.text());
     }

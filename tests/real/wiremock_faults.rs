@@ -160,7 +160,7 @@ fn a_body_cut_after_the_head_of_a_success_loses_the_result_of_a_write() {
     row(
         "malformed-chunk",
         &json!({ "fault": "MALFORMED_RESPONSE_CHUNK" }),
-        &fails("upstream_reset", "", 3),
+        &fails("result_lost", "", 3),
         &lost,
     );
 }
