@@ -14,5 +14,6 @@ mod golden;
 mod layers;
 mod lints;
 mod metrics_doc;
+mod operations_doc;
 mod policies;
 mod readme;

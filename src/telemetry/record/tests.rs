@@ -206,3 +206,29 @@ fn times_are_rfc_3339_in_utc_with_microseconds() {
     assert_eq!(at(1_709_251_199, 999_999), "2024-02-29T23:59:59.999999Z");
     assert_eq!(at(4_107_542_400, 0), "2100-03-01T00:00:00.000000Z");
 }
+
+#[test]
+fn every_field_of_a_record_stands_in_docs_operations_md() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let call = call("{}");
+    let noted = Noted::default();
+    let facts = CallFacts {
+        call: &call,
+        effect: "read",
+        revision: "",
+        outcome: "ok",
+        executed: "yes",
+        result: None,
+        duration: Duration::ZERO,
+        noted: &noted,
+    };
+    let first = attempt(1);
+    let lines = [
+        serde_json::to_value(call_line(&facts)).unwrap(),
+        serde_json::to_value(attempt_line(&call, &first)).unwrap(),
+    ];
+    for field in lines.iter().flat_map(|line| line.as_object().unwrap().keys()) {
+        assert!(page.contains(&format!("`{field}`")), "{field}");
+    }
+}
