@@ -5,8 +5,8 @@ use super::asking::Asking;
 use super::together::together;
 use super::{Answer, draining};
 use crate::call::batch::Paired;
-use crate::call::code::DenyCode;
-use crate::call::{CallError, Delivery, Denied, Outcome};
+use crate::call::code::{DenyCode, Executed};
+use crate::call::{CallError, Delivery, Denied, Digest, Outcome, ToolName, judge};
 use crate::run::answers::Kept;
 
 /// One answer a call, in their order.
@@ -23,14 +23,38 @@ pub(super) async fn run(asking: &Asking, calls: Vec<Paired>) -> Vec<Answer> {
             stopped = may_have_happened(&answer.outcome);
             answers.push(answer);
         } else {
-            let mut reads = vec![one(asking, first)];
+            let mut neighbours = vec![first];
             while let Some(read) = calls.next_if(|call| !asking.writes(call)) {
-                reads.push(one(asking, read));
+                neighbours.push(read);
             }
-            answers.extend(together(reads, parallel).await);
+            answers.extend(reads(asking, neighbours, parallel).await);
         }
     }
     answers
+}
+
+/// Side by side; but what asks the same thing twice is asked in turn, so that the run's fuse has heard of the first.
+async fn reads(asking: &Asking, calls: Vec<Paired>, parallel: usize) -> Vec<Answer> {
+    let mut groups: Vec<((ToolName, Digest), Vec<(usize, Paired)>)> = Vec::new();
+    for (at, call) in calls.into_iter().enumerate() {
+        let volatile = asking.tool(&call).map_or(&[][..], |tool| &tool.volatile);
+        let key = (call.tool.clone(), call.payload.digest(volatile));
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, same)) => same.push((at, call)),
+            None => groups.push((key, vec![(at, call)])),
+        }
+    }
+    let in_turn = |(_, same): (_, Vec<(usize, Paired)>)| async move {
+        let mut answers = Vec::with_capacity(same.len());
+        for (at, call) in same {
+            answers.push((at, one(asking, call).await));
+        }
+        answers
+    };
+    let ended = together(groups.into_iter().map(in_turn).collect(), parallel).await;
+    let mut answers: Vec<(usize, Answer)> = ended.into_iter().flatten().collect();
+    answers.sort_by_key(|(at, _)| *at);
+    answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
 /// Asked when its turn comes: a gateway on its way out starts nothing more.
@@ -70,4 +94,9 @@ pub(super) fn may_have_happened(write: &Outcome) -> bool {
         // A fault of ours in the middle of a write.
         Err(CallError::Failed(failed)) => failed.delivery == Delivery::Unknown,
     }
+}
+
+/// Nobody can say yet whether it was done: unknown, waiting for a person, or still running.
+pub(super) fn unsettled(write: &Outcome) -> bool {
+    write.as_ref().is_err_and(|error| judge::executed(error) == Executed::Unknown)
 }

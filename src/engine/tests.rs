@@ -467,6 +467,42 @@ async fn bb_l01_the_same_failing_call_is_blocked_from_the_fourth_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn bb_l01_the_same_failing_call_is_blocked_within_one_message_too() {
+    let bench = bench("", Tools::new(by_name));
+    let mut lines: Vec<String> = (0..10).map(|n| format!("c{n} lookup_order fail")).collect();
+    lines.insert(5, "d lookup_order 5".to_owned());
+    let answer = bench.turn("r1", &lines.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let expected = (0..10).map(|n| match n < 3 {
+        true => format!("c{n} tool_unavailable"),
+        false => format!("c{n} repeat_blocked"),
+    });
+    let mut expected: Vec<String> = expected.collect();
+    expected.insert(5, "d = 5".to_owned());
+    assert_eq!((all(&answer), bench.tools.hits()), (expected, 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_was_still_running_is_asked_anew_when_the_message_comes_again() {
+    let bench = Arc::new(bench("", Tools::new(by_name)));
+    let first = tokio::spawn({
+        let bench = bench.clone();
+        async move { all(&bench.turn("r1", &["c1 create_order slow-1"]).await) }
+    });
+    while bench.tools.hits() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let hurried = || {
+        let mut ask = message("r2", "", &["c1 create_order slow-1"]);
+        ask.asker.timeout = Some(Duration::from_millis(300));
+        bench.engine.turn(ask)
+    };
+    assert_eq!(all(&hurried().await.expect("a run")), ["c1 in_progress"]);
+    assert_eq!(first.await.expect("no panic"), ["c1 = slow-1"]);
+    assert_eq!(all(&hurried().await.expect("a run")), ["c1 = slow-1 again"]);
+    assert_eq!(bench.tools.hits(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn bb_l03_arguments_that_do_not_parse_use_up_the_failures_of_a_run() {
     let bench = bench("failures: 5", Tools::echo());
     for n in 0..5 {

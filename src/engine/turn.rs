@@ -22,13 +22,16 @@ struct Facts {
     /// A budget of the run is used up.
     exhausted: bool,
     stalled: bool,
+    /// A write is not settled: asked again, the message may have a better answer. No state of its own.
+    unsettled: bool,
     /// No calls, an answer, and the agent does not call it unfinished.
     finished: bool,
 }
 
 /// The state of the loop: the first that holds, the gravest first.
 fn decide(facts: Facts) -> LoopState {
-    let Facts { broken, interrupted, review, approval, exhausted, stalled, finished } = facts;
+    let Facts { broken, interrupted, review, approval, exhausted, stalled, finished, unsettled: _ } =
+        facts;
     let order = [
         (broken, LoopState::ProtocolError),
         (interrupted, LoopState::Interrupted),
@@ -45,6 +48,7 @@ impl Facts {
     /// What the end of one call adds. `write`: it went to a tool that writes.
     fn hear(&mut self, answer: &Answer, write: bool) {
         self.review |= write && batch::may_have_happened(&answer.outcome);
+        self.unsettled |= write && batch::unsettled(&answer.outcome);
         let Err(CallError::Denied(denied)) = &answer.outcome else { return };
         match &denied.detail {
             // A round that is too wide says nothing of the next one.
@@ -120,8 +124,8 @@ impl Asking {
         let state = decide(facts);
         self.run.set_state(state);
         let summary = self.run.summary();
-        if state != LoopState::ReviewRequired {
-            // What waits for a person is asked anew when the message comes again: it may be settled by then.
+        if !facts.review && !facts.unsettled {
+            // Else the message is asked anew when it comes again: the write may be settled by then.
             let answers = answers.iter().map(batch::kept).collect();
             self.run.keep(KeptTurn { digest, round, state, summary: summary.clone(), answers });
         }
@@ -200,6 +204,7 @@ mod tests {
             exhausted: true,
             stalled: true,
             finished: true,
+            unsettled: true,
         };
         type Clear = fn(&mut Facts);
         let steps: [(Clear, LoopState); 7] = [

@@ -17,7 +17,7 @@ struct Repeats {
     /// Code of the last counted failure.
     last: &'static str,
     results: u32,
-    result: Option<Digest>,
+    result: Option<u64>,
     /// Refusals so far: the text changes with each, so that a model which ignores one reads another.
     blocked: u32,
     /// Clock of the memory at the last touch.
@@ -51,7 +51,7 @@ impl Fuse {
         repeats.last = code;
     }
 
-    pub(crate) fn succeeded(&mut self, tool: &ToolName, digest: Digest, result: Digest) {
+    pub(crate) fn succeeded(&mut self, tool: &ToolName, digest: Digest, result: u64) {
         let repeats = self.touch(tool, digest);
         repeats.failures = 0;
         repeats.blocked = 0;
@@ -133,12 +133,12 @@ mod tests {
         let (mut fuse, arguments) = (Fuse::default(), Digest::of(b"a"));
         fuse.failed(&tool(), arguments, "x");
         fuse.failed(&tool(), arguments, "x");
-        fuse.succeeded(&tool(), arguments, Digest::of(b"r1"));
+        fuse.succeeded(&tool(), arguments, 1);
         fuse.failed(&tool(), arguments, "x");
         assert!(fuse.check(&tool(), arguments, THREE).is_ok());
-        fuse.succeeded(&tool(), arguments, Digest::of(b"r2"));
+        fuse.succeeded(&tool(), arguments, 2);
         assert!(fuse.check(&tool(), arguments, THREE).is_ok());
-        fuse.succeeded(&tool(), arguments, Digest::of(b"r2"));
+        fuse.succeeded(&tool(), arguments, 2);
         let (kind, _) = fuse.check(&tool(), arguments, THREE).expect_err("unchanged twice");
         assert_eq!(kind, "same_results");
     }
