@@ -55,7 +55,8 @@ pub(super) fn outline(tool: &Tool, tree: &Value) -> Result<Outline, Fault> {
     let arguments = tree.as_object().unwrap_or(&none);
     let http = &tool.http;
     let mut headers = standing(&tool.upstream, tool.result.json);
-    for (name, argument) in &http.headers {
+    let free = |name: &http::HeaderName| !template::reserved_header(name);
+    for (name, argument) in http.headers.iter().filter(|(name, _)| free(name)) {
         let text = arguments.get(argument).map(header_text);
         if let Some(Ok(Some(text))) = text
             && let Ok(value) = HeaderValue::from_str(&text)
@@ -63,6 +64,9 @@ pub(super) fn outline(tool: &Tool, tree: &Value) -> Result<Outline, Fault> {
             headers.insert(name, value);
         }
     }
+    // Nothing may stand in the place of these.
+    headers.insert(ACCEPT_ENCODING, IDENTITY);
+    headers.insert(HOST, tool.upstream.authority.clone());
     let (body, media) = body(http, arguments);
     if let Some(media) = media {
         headers.insert(CONTENT_TYPE, media);
@@ -71,8 +75,7 @@ pub(super) fn outline(tool: &Tool, tree: &Value) -> Result<Outline, Fault> {
     Ok(Outline { method: http.method.clone(), target, headers, body })
 }
 
-/// What every request to this upstream says. Fixed headers may replace `Accept` and `User-Agent`, nothing may
-/// replace `Host`.
+/// What every request to this upstream says. Fixed headers may replace `Accept` and `User-Agent`.
 fn standing(upstream: &Upstream, json: bool) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(USER_AGENT, AGENT);
@@ -80,8 +83,6 @@ fn standing(upstream: &Upstream, json: bool) -> HeaderMap {
     for (name, value) in &upstream.headers {
         headers.insert(name, value.clone());
     }
-    headers.insert(ACCEPT_ENCODING, IDENTITY);
-    headers.insert(HOST, upstream.authority.clone());
     headers
 }
 

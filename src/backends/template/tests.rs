@@ -106,6 +106,22 @@ fn the_upstream_sets_host_and_base_path_and_fixed_headers_before_arguments() {
 }
 
 #[test]
+fn no_argument_can_set_a_field_that_frames_or_routes_the_request() {
+    // The policy refuses such a template; the back end does not rely on it.
+    let mut tool = read();
+    tool.http.headers =
+        ["host", "authorization", "transfer-encoding", "content-length", "accept-encoding"]
+            .map(|name| (HeaderName::from_static(name), "v".to_owned()))
+            .into();
+    let out = outline(&tool, &tree(r#"{"order_id":"1","v":"gzip"}"#)).expect("fits");
+    assert_eq!(out.headers[HOST], "shop.example:80");
+    assert_eq!(out.headers[ACCEPT_ENCODING], "identity");
+    for name in ["authorization", "transfer-encoding", "content-length"] {
+        assert!(!out.headers.contains_key(name), "{name}");
+    }
+}
+
+#[test]
 fn what_passes_the_gate_can_always_be_written() {
     // The gate and the writer share one set of rules: no faults = a request that `http` accepts.
     let values = [

@@ -168,6 +168,20 @@ async fn a_cut_body_is_a_lost_result_for_a_success_and_the_status_for_a_failure(
 }
 
 #[tokio::test]
+async fn a_gzip_body_that_ends_early_is_a_lost_result() {
+    let mut packed = gzip(&b"{\"a\":1}".repeat(100));
+    packed.truncate(packed.len() / 2);
+    let mut answer = format!(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
+        packed.len()
+    )
+    .into_bytes();
+    answer.extend_from_slice(&packed);
+    let failed = failure_of(Effect::Read, answer).await;
+    assert_eq!((failed.code, failed.class), (FailCode::ResultLost, Class::Transient));
+}
+
+#[tokio::test]
 async fn an_interim_answer_is_passed_over() {
     let answer = format!("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n{}", ok_json("{}"));
     let server = Server::saying_once(answer).await;
