@@ -154,7 +154,7 @@ impl Walk {
         JsonFault { kind, offset, at, message: message.into() }
     }
 
-    fn number<E: de::Error>(&self, digits: String) -> Result<Value, E> {
+    fn number<E: de::Error>(&self, digits: &str) -> Result<Value, E> {
         if digits.len() > MAX_NUMBER {
             return Err(
                 self.refuse(Kind::NumberRange, format!("a number of {} characters", digits.len()))
@@ -267,7 +267,7 @@ impl<'de> Visitor<'de> for Node<'_> {
                 // A number that serde_json keeps as text comes as a map with this key and an *owned* string;
                 // a member the agent wrote comes with a borrowed or copied one (see tests).
                 return match members.next_value_seed(OwnDigits)? {
-                    Some(digits) if map.is_empty() => self.walk.number(digits),
+                    Some(digits) if map.is_empty() => self.walk.number(&digits),
                     Some(_) | None => Err(self.walk.refuse(
                         Kind::PrivateKey,
                         "a member name that begins with `$serde_json::private::`",

@@ -82,11 +82,11 @@ impl Arguments {
             Ok(Value::Object(map)) => Value::Object(map),
             Ok(Value::Null) => Value::Object(serde_json::Map::new()),
             Ok(other) => {
-                let got = match &other {
-                    Value::String(inner) if inner.trim_start().starts_with(['{', '[']) => {
-                        "a string that holds JSON: the arguments are encoded twice"
-                    }
-                    other => kind_of(other),
+                let twice = matches!(&other, Value::String(inner) if inner.trim_start().starts_with(['{', '[']));
+                let got = if twice {
+                    "a string that holds JSON: the arguments are encoded twice"
+                } else {
+                    kind_of(&other)
                 };
                 return Err(malformed(
                     vec![Fault {

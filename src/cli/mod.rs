@@ -3,6 +3,7 @@
 //! Stdout carries answers only, stderr diagnostics. An unknown flag or word is a usage error, never ignored.
 
 mod check;
+mod demo;
 mod output;
 mod probe;
 mod run;
@@ -53,6 +54,8 @@ enum Verb {
     Schema(schema::Args),
     /// Ask a running gateway whether it is live or ready
     Probe(probe::Args),
+    /// Show what the gateway does: a minute, one process, no network
+    Demo(demo::Args),
     /// Print the version
     Version,
 }
@@ -68,6 +71,7 @@ pub fn main() -> ExitCode {
         Verb::Check(args) => check::run(&args),
         Verb::Schema(args) => schema::run(&args),
         Verb::Probe(args) => probe::run(&args),
+        Verb::Demo(args) => demo::run(&args),
         Verb::Version => version::run(),
     };
     exit.into()

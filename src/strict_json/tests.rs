@@ -101,7 +101,9 @@ mod agrees_with_serde_json {
         #[test]
         fn and_never_accepts_what_it_refuses(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             if parse(&bytes, Limits::answer(1024)).is_ok() {
-                prop_assert!(serde_json::from_slice::<Value>(&bytes).is_ok());
+                #[expect(clippy::disallowed_methods, reason = "the parser ours is held against")]
+                let theirs = serde_json::from_slice::<Value>(&bytes);
+                prop_assert!(theirs.is_ok());
             }
         }
     }

@@ -1,12 +1,10 @@
 //! The one integration binary: everything that needs no third-party program.
 
-#![expect(
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a helper of a test may fail like the test itself; clippy sees only what stands in #[test]"
-)]
-
 mod architecture;
+mod binary;
+mod budgets;
+mod cases;
+mod cases_listed;
 mod deploy;
 mod descriptors;
 mod front_ends;
@@ -16,4 +14,8 @@ mod lints;
 mod metrics_doc;
 mod operations_doc;
 mod policies;
+mod promises;
 mod readme;
+mod reference;
+mod support;
+mod swaps;
