@@ -1,12 +1,67 @@
+use super::compile::{allows, glob_matches, template};
+use super::document::{At, Http};
+use super::snapshot::Rest;
 use super::*;
+use crate::call::Effect;
+
 #[test]
-fn shipped_policies_load() {
-    for name in ["default", "demo", "quickstart", "minimal"] {
-        let path = format!("{}/policies/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
-        let e = examine(Path::new(&path), LoadOptions::default());
-        println!("{}", diagnostic::pretty(&e.problems, &e.sources));
-        println!("{:#?}", e.snapshot);
-        assert!(e.snapshot.is_some());
+fn globs_match_whole_names_and_never_take_exponential_time() {
+    for (pattern, name) in [
+        ("*", ""),
+        ("order_*", "order_"),
+        ("order_*", "order_get"),
+        ("?_*t", "a_bt"),
+        ("a*b*c", "axxbyyc"),
+    ] {
+        assert!(glob_matches(pattern, name), "{pattern} {name}");
     }
-    println!("{:#}", json_schema::policy());
+    for (pattern, name) in
+        [("order_*", "reorder_get"), ("order", "order_get"), ("?", ""), ("a*b", "ac"), ("", "a")]
+    {
+        assert!(!glob_matches(pattern, name), "{pattern} {name}");
+    }
+    assert!(!glob_matches(&"*a".repeat(32), &"a".repeat(31)));
+}
+
+#[test]
+fn a_pattern_reaches_reads_only_and_a_name_reaches_both() {
+    assert!(allows("*", "send", Effect::Read));
+    assert!(!allows("*", "send", Effect::Write));
+    assert!(!allows("sen?", "send", Effect::Write));
+    assert!(allows("send", "send", Effect::Write));
+}
+
+fn http(text: &str) -> Http {
+    let policy = format!(
+        "apiVersion: checkrein/v1\nkind: Policy\nagents: {{ default: {{ allow: [] }} }}\ntools:\n  t: {{ description: d, schema: {{ type: object }}, http: {{ url: \"https://a.example/x\", {text} }} }}\n"
+    );
+    let document = parse(policy.as_bytes(), "p").expect("sound");
+    let http = document.tools.get("t").and_then(|tool| tool.value.http.clone());
+    let At { value, .. } = http.expect("there");
+    value
+}
+
+#[test]
+fn arguments_that_are_named_nowhere_go_where_the_method_says() {
+    let rest = |text: &str| template(&http(text)).expect("a template").rest;
+    for method in ["GET", "HEAD", "DELETE"] {
+        assert_eq!(rest(&format!("method: {method}")), Rest::Query);
+        assert_eq!(rest(&format!("method: {method}, query: none")), Rest::None);
+        assert_eq!(rest(&format!("method: {method}, query: [a]")), Rest::None);
+    }
+    for method in ["POST", "PUT", "PATCH"] {
+        assert_eq!(rest(&format!("method: {method}")), Rest::Body);
+        assert_eq!(rest(&format!("method: {method}, query: [a]")), Rest::Body);
+        assert_eq!(rest(&format!("method: {method}, query: rest")), Rest::Query);
+        assert_eq!(rest(&format!("method: {method}, body: [a]")), Rest::None);
+    }
+}
+
+#[test]
+fn a_long_line_is_shown_around_the_caret() {
+    let long = format!("apiVersion: checkrein/v1\nkind: Policy\nname: {}\n", "x".repeat(4000));
+    let examined =
+        examine_text(long.as_bytes(), "p.yaml", Path::new("/nowhere"), LoadOptions::default());
+    let text = diagnostic::pretty(&examined.problems, &examined.sources);
+    assert!(text.lines().all(|line| line.chars().count() < 400), "{text}");
 }

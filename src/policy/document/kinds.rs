@@ -342,7 +342,10 @@ impl<K: Kind> Kind for Headers<K> {
         for (key, value) in entries {
             match plain_header(&key.text) {
                 Err(expected) => {
-                    let message = format!("`{}` is not {expected}", super::tree::short(&key.text));
+                    let message = format!(
+                        "`{}` cannot stand here, expected {expected}",
+                        super::tree::short(&key.text)
+                    );
                     report.push(Problem::new("CR1004", key.place, message));
                 }
                 Ok(name) if out.iter().any(|(other, _)| *other == name) => {

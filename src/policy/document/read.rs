@@ -68,6 +68,8 @@ struct Description {
 pub(crate) struct Fields<'a> {
     mode: Mode<'a>,
     known: Vec<&'static str>,
+    /// Keys of the language that this build lacks.
+    lacking: Vec<&'static str>,
 }
 
 impl Fields<'_> {
@@ -114,6 +116,7 @@ impl Fields<'_> {
     /// A key of the language whose feature this build lacks (CR1009).
     pub(crate) fn absent(&mut self, name: &'static str) {
         self.known.push(name);
+        self.lacking.push(name);
         if let Mode::Read { node, report } = &mut self.mode
             && let Some((key, value)) = node.entry(name)
         {
@@ -136,10 +139,12 @@ impl Fields<'_> {
     }
 
     fn one_of(&mut self, names: &[&'static str], needed: bool) {
+        let here: Vec<&str> =
+            names.iter().copied().filter(|name| !self.lacking.contains(name)).collect();
         match &mut self.mode {
             Mode::Describe { out, .. } => {
                 let one: Vec<Value> =
-                    names.iter().map(|name| json!({ "required": [name] })).collect();
+                    here.iter().map(|name| json!({ "required": [name] })).collect();
                 let rule = if needed {
                     json!({ "oneOf": one })
                 } else {
@@ -155,10 +160,10 @@ impl Fields<'_> {
                 let given: Vec<_> =
                     entries.iter().filter(|(k, _)| names.contains(&k.text.as_str())).collect();
                 let list =
-                    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
+                    here.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
                 match given.as_slice() {
                     [] if needed => {
-                        let message = format!("`{}` needs one of {list}", report.path());
+                        let message = format!("`{}` has no {list}", report.path());
                         report.push(Problem::new("CR1008", first_line(node), message));
                     }
                     [_, (second, _), ..] => {
@@ -220,7 +225,8 @@ impl<T> Kind for Record<T> {
             report.wrong("CR1004", node, "a map");
         }
         // Of anything but a map no key is found, and none is missed: one finding is enough.
-        let mut fields = Fields { mode: Mode::Read { node, report }, known: Vec::new() };
+        let mut fields =
+            Fields { mode: Mode::Read { node, report }, known: Vec::new(), lacking: Vec::new() };
         let value = (self.fields)(&mut fields);
         fields.finish();
         Some(value)
@@ -235,7 +241,7 @@ impl<T> Kind for Record<T> {
             defs.insert(self.name.to_owned(), Value::Null);
         }
         let mode = Mode::Describe { defs: &mut *defs, out: Description::default() };
-        let mut fields = Fields { mode, known: Vec::new() };
+        let mut fields = Fields { mode, known: Vec::new(), lacking: Vec::new() };
         (self.fields)(&mut fields);
         let schema = fields.finish().unwrap_or_default();
         if self.name.is_empty() {
