@@ -258,3 +258,29 @@ async fn the_same_call_over_a_socket() {
     server.shutdown.cancel();
     accepting.await.expect("ended");
 }
+
+#[tokio::test]
+async fn an_agent_that_asks_before_it_sends_too_much_is_told_at_once() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let house = House::new();
+    let server = checkrein::server::Server {
+        limits: checkrein::server::Limits::new(8),
+        metrics: house.metrics.clone(),
+        shutdown: tokio_util::sync::CancellationToken::new(),
+        tasks: tokio_util::task::TaskTracker::new(),
+    };
+    let bound = checkrein::server::bind_tcp("127.0.0.1:0".parse().expect("addr"), false);
+    let listener = checkrein::server::Listener::tcp(bound.expect("bound")).expect("registered");
+    let addr = listener.local_addr().expect("tcp");
+    let front_ends = house.front_ends.clone();
+    server.serve(listener, move |peer, request| front_ends.clone().answer(peer, request));
+    #[expect(clippy::disallowed_methods, reason = "a test dials itself")]
+    let mut stream = tokio::net::TcpStream::connect(addr).await.expect("connected");
+    let head = "POST /v1/tools/list_regions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\
+                content-type: application/json\r\ncontent-length: 5000000\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.expect("written");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("answered and closed");
+    assert!(answer.starts_with("HTTP/1.1 413 "), "no 100 before it: {answer}");
+    assert!(answer.contains("16384 bytes"), "{answer}");
+}
