@@ -27,9 +27,11 @@ impl Gateway {
         }
         self.server.shutdown.cancel();
         self.server.tasks.close();
-        // A connection that does not take its answer is cut with the runtime.
-        let taken = timeout(LAST_ANSWERS, self.server.tasks.wait()).await;
-        tracing::debug!(all_taken = taken.is_ok(), "listeners closed");
+        if ended {
+            // A connection that does not take its answer is cut with the runtime.
+            let taken = timeout(LAST_ANSWERS, self.server.tasks.wait()).await;
+            tracing::debug!(all_taken = taken.is_ok(), "listeners closed");
+        }
         self.stop.cancel();
         self.records.close();
         tracing::info!("drained");

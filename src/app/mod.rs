@@ -149,13 +149,14 @@ async fn prepare(
     secrets: Secrets,
 ) -> Result<Prepared, StartError> {
     let metrics = Metrics::with_max_series(config.max_series);
-    let records = Records::start(&config.audit, metrics.clone())?;
     let (watcher, snapshot) = policy::first(&config, &metrics, &secrets).await?;
+    let records = Records::start(&config.audit, metrics.clone())?;
     let tasks = TaskTracker::new();
     let engine = engine(snapshot, &metrics, &records, &tasks);
     let health = Health::new(metrics.clone(), listeners);
     health.policy_loaded();
     let stop = CancellationToken::new();
+    let unless_done = stop.clone().drop_guard(); // a start that fails leaves no listener behind
     let health_address = health::serve(config.health, health.clone(), stop.clone()).await?;
     let (data, bound) = bind(&config.listen, listeners)?;
     let (reload, force) = mpsc::channel(1); // several words that wait are one
@@ -175,6 +176,7 @@ async fn prepare(
     };
     tokio::spawn(policy::follow(gateway.clone(), watcher, force));
     tokio::spawn(gateway.clone().sweep());
+    unless_done.disarm();
     Ok(Prepared { gateway, listeners: bound, data, health: health_address })
 }
 

@@ -18,7 +18,8 @@ use crate::telemetry::redact::Secrets;
 
 /// Runs a gateway until it is told to stop. `Ok` = it drained, with unfinished calls or without.
 pub fn run(config: Config, secrets: Secrets) -> Result<(), StartError> {
-    runtime()?.block_on(async {
+    let runtime = runtime()?;
+    let ended = runtime.block_on(async {
         let signals = Signals::new()?; // first: a SIGTERM during the start must not kill half a gateway
         let workers = config.worker_count();
         let prepared = prepare(config, workers, secrets).await?;
@@ -35,7 +36,10 @@ pub fn run(config: Config, secrets: Secrets) -> Result<(), StartError> {
             drop(thread.join());
         }
         Ok(())
-    })
+    });
+    // A look at a policy on a mount that hangs must not hold the process.
+    runtime.shutdown_background();
+    ended
 }
 
 /// Written beside its place and renamed, so that whoever finds the file finds all of it.
@@ -65,7 +69,7 @@ async fn start_workers(
         let (serving, served) = oneshot::channel();
         let thread = thread::Builder::new()
             .name(format!("worker-{worker}"))
-            .spawn(move || work(&runtime, &gateway, bound, worker, (serving, ended)))
+            .spawn(move || work(runtime, &gateway, bound, worker, (serving, ended)))
             .map_err(|source| StartError::System { what: "a thread", source })?;
         threads.push(thread);
         let gone = |_| io::Error::other("a worker ended before it served");
@@ -80,7 +84,7 @@ type Serving = (oneshot::Sender<Result<(), StartError>>, CancellationToken);
 
 /// One worker, until the drain is over: detached writes and connections live on its runtime.
 fn work(
-    runtime: &Runtime,
+    runtime: Runtime,
     gateway: &Gateway,
     bound: Bound,
     worker: usize,
@@ -93,6 +97,8 @@ fn work(
             ended.cancelled().await;
         }
     });
+    // Neither must a name that is being looked up.
+    runtime.shutdown_background();
 }
 
 struct Signals {

@@ -19,3 +19,4 @@ mod readme;
 mod reference;
 mod support;
 mod swaps;
+mod signals;
