@@ -17,6 +17,6 @@ mod policies;
 mod promises;
 mod readme;
 mod reference;
+mod signals;
 mod support;
 mod swaps;
-mod signals;
