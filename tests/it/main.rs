@@ -20,3 +20,4 @@ mod reference;
 mod signals;
 mod support;
 mod swaps;
+mod vectors;
