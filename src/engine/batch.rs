@@ -33,9 +33,14 @@ pub(super) async fn run(asking: &Asking, calls: Vec<Paired>) -> Vec<Answer> {
     answers
 }
 
+/// What makes two reads the same to the fuse.
+type Same = (ToolName, Digest);
+/// A call and its place among its neighbours.
+type Placed = (usize, Paired);
+
 /// Side by side; but what asks the same thing twice is asked in turn, so that the run's fuse has heard of the first.
 async fn reads(asking: &Asking, calls: Vec<Paired>, parallel: usize) -> Vec<Answer> {
-    let mut groups: Vec<((ToolName, Digest), Vec<(usize, Paired)>)> = Vec::new();
+    let mut groups: Vec<(Same, Vec<Placed>)> = Vec::new();
     for (at, call) in calls.into_iter().enumerate() {
         let volatile = asking.tool(&call).map_or(&[][..], |tool| &tool.volatile);
         let key = (call.tool.clone(), call.payload.digest(volatile));
@@ -44,7 +49,7 @@ async fn reads(asking: &Asking, calls: Vec<Paired>, parallel: usize) -> Vec<Answ
             None => groups.push((key, vec![(at, call)])),
         }
     }
-    let in_turn = |(_, same): (_, Vec<(usize, Paired)>)| async move {
+    let in_turn = |(_, same): (Same, Vec<Placed>)| async move {
         let mut answers = Vec::with_capacity(same.len());
         for (at, call) in same {
             answers.push((at, one(asking, call).await));
