@@ -269,11 +269,15 @@ impl Engine {
         self.draining.is_cancelled()
     }
 
-    /// Ends idle and timed-out runs, forgets what is past its time; called on a timer.
+    /// Ends idle and timed-out runs, forgets what is past its time, closes connections that lay idle too long; called
+    /// on a timer.
     pub fn sweep(&self) {
         self.runs.sweep(tokio::time::Instant::now());
         self.ledger.sweep();
         self.state.sweep();
+        if let Some(egress) = &self.current.load().egress {
+            egress.sweep();
+        }
     }
 
     /// The run it went to and how it ended; `Err` = refused before there was a run (`run_unknown`, draining, …).

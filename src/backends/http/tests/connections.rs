@@ -10,7 +10,7 @@ use super::support::*;
 use crate::backends::Backend;
 use crate::call::code::FailCode;
 use crate::call::{Delivery, Effect, ErrorClass, Evidence, Phase, Verdict};
-use crate::egress::{Egress, MAX_IDLE, Names, Resolver};
+use crate::egress::{Egress, MAX_IDLE, MAX_IDLE_TIME, Names, Resolver};
 use crate::policy::snapshot::{Addresses, Tool};
 use crate::telemetry::metrics::Metrics;
 
@@ -107,6 +107,23 @@ async fn idle_connections_survive_a_reload_that_leaves_their_upstream_alone() {
     let second = Egress::new(&snapshot(&tool), Some(&first), Metrics::new());
     ask(&backend_of(&tool, &second), ORDER).await.expect("an answer");
     assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn an_idle_connection_that_is_too_old_is_closed_by_the_sweep_and_never_used() {
+    let server = Server::saying(ok_json("{}")).await;
+    let tool = Arc::new(read_at(&server));
+    let egress = egress(&tool);
+    let backend = backend_of(&tool, &egress);
+    ask(&backend, ORDER).await.expect("an answer");
+    assert_eq!(egress.way(&tool.upstream).idle_connections(), 1);
+    tokio::time::pause();
+    tokio::time::advance(MAX_IDLE_TIME).await;
+    tokio::time::resume();
+    egress.sweep();
+    assert_eq!(egress.way(&tool.upstream).idle_connections(), 0);
+    ask(&backend, ORDER).await.expect("an answer");
+    assert_eq!(server.connections(), 2);
 }
 
 #[tokio::test]
