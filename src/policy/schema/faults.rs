@@ -30,6 +30,17 @@ pub(super) fn gather<'e>(
     faults
 }
 
+/// What is wanted where an undeclared field stands.
+pub(super) fn no_such_field(fields: &[String]) -> String {
+    match fields {
+        [] => "no such field; there are none here".to_owned(),
+        [only] => format!("no such field; the only one is {only}"),
+        several => {
+            format!("no such field; the fields are {}", words::list(several.iter().cloned()))
+        }
+    }
+}
+
 fn unexpected(kind: &ValidationErrorKind) -> Option<&[String]> {
     if let ValidationErrorKind::AdditionalProperties { unexpected }
     | ValidationErrorKind::UnevaluatedProperties { unexpected } = kind
@@ -131,13 +142,7 @@ impl Found<'_> {
 
     fn unexpected(&mut self, at: &str, names: &[String], instance: &Value) {
         let fields = declared_fields(self.source, at);
-        let expected = match fields.as_slice() {
-            [] => "no such field; there are none here".to_owned(),
-            [only] => format!("no such field; the only one is {only}"),
-            several => {
-                format!("no such field; the fields are {}", words::list(several.iter().cloned()))
-            }
-        };
+        let expected = no_such_field(&fields);
         for name in names {
             let mut place = at.to_owned();
             push_token(&mut place, name);

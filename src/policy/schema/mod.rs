@@ -6,6 +6,7 @@ mod closing;
 mod decimal;
 mod faults;
 mod keywords;
+mod nearest;
 mod subschemas;
 mod words;
 
@@ -16,6 +17,7 @@ use jsonschema::{Draft, PatternOptions, ValidationError};
 use serde_json::Value;
 
 use self::keywords::{bound, kinds, options};
+use self::nearest::Nearest;
 use self::subschemas::References;
 use self::words::{cut, quoted};
 use crate::call::Fault;
@@ -51,6 +53,8 @@ impl std::error::Error for SchemaFault {}
 pub struct Schema {
     source: Arc<Value>,
     validator: Arc<jsonschema::Validator>,
+    /// For a schema whose faults cannot all be told: it leads to some values in too many ways.
+    nearest: Option<Arc<Nearest>>,
 }
 
 impl fmt::Debug for Schema {
@@ -66,31 +70,17 @@ impl Schema {
         subschemas::check_size(source)?;
         let references = References::check(source)?;
         let source = if close { closing::close(source, &references) } else { source.clone() };
-        let validator = jsonschema::options()
-            .with_draft(Draft::Draft202012)
-            .with_retriever(Nowhere)
-            .with_pattern_options(
-                PatternOptions::regex().size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES),
-            )
-            .with_keyword("minimum", |_, limit, _| bound(limit, |value, limit| value >= limit))
-            .with_keyword("maximum", |_, limit, _| bound(limit, |value, limit| value <= limit))
-            .with_keyword("exclusiveMinimum", |_, limit, _| {
-                bound(limit, |value, limit| value > limit)
-            })
-            .with_keyword("exclusiveMaximum", |_, limit, _| {
-                bound(limit, |value, limit| value < limit)
-            })
-            .with_keyword("multipleOf", |_, step, _| {
-                bound(step, |value, step| value.is_multiple_of(step).unwrap_or(false))
-            })
-            .with_keyword("const", |_, value, _| options(std::slice::from_ref(value)))
-            .with_keyword("enum", |_, values, _| {
-                options(values.as_array().map_or(&[], Vec::as_slice))
-            })
-            .with_keyword("type", |_, wanted, _| kinds(wanted))
-            .build(&source)
-            .map_err(|error| compile_fault(&source, &error))?;
-        Ok(Self { source: Arc::new(source), validator: Arc::new(validator) })
+        let options = engine();
+        let broken = |error| compile_fault(&source, &error);
+        let validator = options.build(&source).map_err(broken)?;
+        let branches_out = References::check(&source)?.branches_out();
+        let nearest =
+            branches_out.then(|| options.build_map(&source)).transpose().map_err(broken)?;
+        Ok(Self {
+            validator: Arc::new(validator),
+            nearest: nearest.map(|validators| Arc::new(Nearest::new(validators))),
+            source: Arc::new(source),
+        })
     }
 
     /// The schema as models are shown it.
@@ -103,8 +93,31 @@ impl Schema {
         if self.validator.is_valid(value) {
             return Vec::new();
         }
+        if let Some(nearest) = &self.nearest {
+            return nearest.faults(&self.source, value);
+        }
         faults::gather(&self.source, self.validator.iter_errors(value))
     }
+}
+
+/// The crate, set up: nothing is fetched, patterns are linear, numbers are judged by their digits.
+fn engine() -> jsonschema::ValidationOptions<'static> {
+    jsonschema::options()
+        .with_draft(Draft::Draft202012)
+        .with_retriever(Nowhere)
+        .with_pattern_options(
+            PatternOptions::regex().size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES),
+        )
+        .with_keyword("minimum", |_, limit, _| bound(limit, |value, limit| value >= limit))
+        .with_keyword("maximum", |_, limit, _| bound(limit, |value, limit| value <= limit))
+        .with_keyword("exclusiveMinimum", |_, limit, _| bound(limit, |value, limit| value > limit))
+        .with_keyword("exclusiveMaximum", |_, limit, _| bound(limit, |value, limit| value < limit))
+        .with_keyword("multipleOf", |_, step, _| {
+            bound(step, |value, step| value.is_multiple_of(step).unwrap_or(false))
+        })
+        .with_keyword("const", |_, value, _| options(std::slice::from_ref(value)))
+        .with_keyword("enum", |_, values, _| options(values.as_array().map_or(&[], Vec::as_slice)))
+        .with_keyword("type", |_, wanted, _| kinds(wanted))
 }
 
 /// Fetches nothing; [`References::check`] has refused what would ask it.

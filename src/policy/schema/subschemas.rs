@@ -34,6 +34,20 @@ const MAP: &[&str] =
 /// Keywords whose subschemas judge the same value as the schema that holds them.
 const IN_PLACE: &[&str] =
     &["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"];
+/// Keywords whose subschemas judge what the value holds.
+const DEEPER: &[&str] = &[
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "unevaluatedProperties",
+    "items",
+    "prefixItems",
+    "unevaluatedItems",
+    "contains",
+];
+/// How deep ways are counted, and how many are too many: recursions that double pass it, others stay far below.
+const COUNTED_LEVELS: usize = 24;
+const MAX_WAYS: u64 = 10_000;
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 /// A subschema and its JSON Pointer in the whole.
@@ -236,6 +250,61 @@ impl<'s> References<'s> {
         costs.insert(at.to_owned(), Some(sum));
         Ok(sum)
     }
+
+    /// Whether the ways from the root to one value may double level by level: a recursion that names itself twice for
+    /// one value. Told by counting the ways for values of growing depth.
+    pub(crate) fn branches_out(&self) -> bool {
+        let places = every(self.root);
+        let index: HashMap<&str, usize> =
+            places.iter().enumerate().map(|(index, (at, _))| (at.as_str(), index)).collect();
+        let find = |found: Vec<Place<'s>>| -> Vec<usize> {
+            found.iter().filter_map(|(at, _)| index.get(at.as_str()).copied()).collect()
+        };
+        let edges: Vec<(Vec<usize>, Vec<usize>)> = places
+            .iter()
+            .map(|(at, schema)| {
+                let deeper = below(at, schema, |keyword| DEEPER.contains(&keyword));
+                (find(self.in_place(at, schema)), find(deeper))
+            })
+            .collect();
+        let order = in_place_order(&edges);
+        // Several members of one object are several values: of them the worst counts, not the sum.
+        let mut ways = vec![1u64; places.len()];
+        for _ in 0..COUNTED_LEVELS {
+            let before = ways.clone();
+            for place in &order {
+                let Some((same, deeper)) = edges.get(*place) else { continue };
+                let of = |from: &[u64], place: &usize| from.get(*place).copied().unwrap_or(1);
+                let here =
+                    same.iter().fold(0u64, |sum, place| sum.saturating_add(of(&ways, place)));
+                let below = deeper.iter().map(|place| of(&before, place)).max().unwrap_or(0);
+                if let Some(slot) = ways.get_mut(*place) {
+                    *slot = here.saturating_add(below).max(1);
+                }
+            }
+        }
+        ways.first().is_some_and(|ways| *ways > MAX_WAYS)
+    }
+}
+
+/// Places so that what judges the same value comes before what refers to it; there is no circle among them.
+fn in_place_order(edges: &[(Vec<usize>, Vec<usize>)]) -> Vec<usize> {
+    let mut done = vec![false; edges.len()];
+    let mut order = Vec::with_capacity(edges.len());
+    for start in 0..edges.len() {
+        let mut open = vec![(start, false)];
+        while let Some((place, left)) = open.pop() {
+            if left {
+                order.push(place);
+            } else if let Some(seen) = done.get_mut(place).filter(|seen| !**seen) {
+                *seen = true;
+                open.push((place, true));
+                let same = edges.get(place).map_or(&[][..], |(same, _)| same.as_slice());
+                open.extend(same.iter().map(|place| (*place, false)));
+            }
+        }
+    }
+    order
 }
 
 fn check_dialect(at: &str, members: &Map<String, Value>) -> Result<(), SchemaFault> {
@@ -269,6 +338,13 @@ fn check_id(at: &str, id: &Value) -> Result<String, SchemaFault> {
         return Err(SchemaFault::new(format!("{at}/$id"), message));
     }
     Ok(text)
+}
+
+/// Whether a schema refuses members it does not declare.
+pub(crate) fn is_closed(schema: &Value) -> bool {
+    ["additionalProperties", "unevaluatedProperties"]
+        .iter()
+        .any(|word| schema.get(*word) == Some(&Value::Bool(false)))
 }
 
 fn plain(value: &Value) -> String {

@@ -343,3 +343,41 @@ fn bb_j14_a_schema_too_deep_to_walk_is_refused() {
         rest = inner;
     }
 }
+
+/// Naming every fault of these visits the same value once for each way that leads to it: twice as often each level.
+#[test]
+fn a_recursive_choice_is_explained_at_once_however_deep_the_arguments_are() {
+    let choice = |discriminator: bool| {
+        let form = |word: &str| {
+            let mut properties = json!({"a": {"$ref": "#/$defs/e"}, "b": {"type": "array", "items": {"$ref": "#/$defs/e"}},
+                "n": {"type": "integer", "maximum": 5}});
+            if discriminator {
+                properties["op"] = json!({"const": word});
+            }
+            json!({"type": "object", "properties": properties})
+        };
+        closed(&json!({"$ref": "#/$defs/e", "$defs": {"add": form("add"), "mul": form("mul"),
+            "e": {"anyOf": [{"$ref": "#/$defs/add"}, {"$ref": "#/$defs/mul"}]}}}))
+    };
+    let doubled = closed(
+        &json!({"properties": {"a": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}, "n": {"type": "integer"}}}),
+    );
+    for schema in [choice(true), choice(false), doubled] {
+        let value = (0..30).fold(json!({"n": "x"}), |inner, _| json!({"a": inner}));
+        let begun = tokio::time::Instant::now();
+        let faults = schema.faults(&value);
+        assert!(begun.elapsed().as_millis() < 500, "{:?}", begun.elapsed());
+        assert_eq!(faults.len(), 1);
+        assert_eq!(faults[0].at, format!("{}/n", "/a".repeat(30)));
+        assert_eq!(faults[0].got, "string");
+        assert!(faults[0].expected.starts_with("integer"), "{}", faults[0].expected);
+        assert!(
+            schema
+                .faults(&(0..30).fold(json!({"n": 1}), |inner, _| json!({"a": inner})))
+                .is_empty()
+        );
+    }
+    let strange = choice(true).faults(&json!({"b": [{"b": []}, {"a": {"z": 1}}]}));
+    assert_eq!(strange[0].at, "/b/1/a/z");
+    assert!(strange[0].expected.contains("a, b, n, op"), "{}", strange[0].expected);
+}
