@@ -106,3 +106,22 @@ fn the_shipped_policies_have_no_error_and_no_warning() {
         );
     }
 }
+
+/// Whatever a hand does to a policy, the answer is findings: no line taken out, doubled or cut makes it panic.
+#[test]
+fn damaged_policies_are_judged_to_their_end() {
+    for (name, path) in fixtures() {
+        let text = fs::read_to_string(&path).expect("readable");
+        let lines: Vec<&str> = text.lines().collect();
+        for at in 0..lines.len() {
+            let (before, after) = lines.split_at(at);
+            let line = lines[at];
+            let middle = line.char_indices().nth(line.chars().count() / 2).map_or(0, |(at, _)| at);
+            for damaged in [&[][..], &[line, line], &[&line[..middle]]] {
+                let damaged = [before, damaged, &after[1..]].concat().join("\n");
+                let problems = found(&damaged);
+                assert!(problems.len() < 100, "{name}: {} findings", problems.len());
+            }
+        }
+    }
+}

@@ -328,3 +328,91 @@ async fn bb_k01_a_thousand_swaps_and_the_last_one_is_obeyed() {
     tokio::time::timeout(Duration::from_secs(60), watch).await.expect("the last swap is obeyed");
     swapper.join().expect("the swapper ended well");
 }
+
+mod real {
+    //! The same with real policies.
+
+    use super::*;
+    use crate::policy::diagnostic::Problem;
+    use crate::policy::snapshot::Snapshot;
+    use crate::policy::{LoadOptions, examine};
+
+    type PolicyWatcher = Watcher<Arc<Snapshot>, Problem>;
+    type PolicyEvent = ReloadEvent<Arc<Snapshot>, Problem>;
+
+    fn watcher(path: &Path) -> PolicyWatcher {
+        Watcher::new(path, WatchOptions::default(), |path| {
+            let examined = examine(path, LoadOptions::default());
+            let files = examined.files.into_iter().filter(|file| file != path).collect();
+            Loaded { outcome: examined.snapshot.ok_or(examined.problems), files }
+        })
+    }
+
+    fn policy(allow: &str, more: &str) -> String {
+        format!(
+            "apiVersion: checkrein/v1\nkind: Policy\n{more}tools:\n  look:\n    description: Look.\n    effect: read\n    \
+             http: {{ method: GET, url: \"https://api.example/v1\" }}\n    schema: {{ file: look.json }}\nagents:\n  \
+             default: {{ allow: [{allow}] }}\n"
+        )
+    }
+
+    const SCHEMA: &str = r#"{"type":"object","properties":{"id":{"type":"integer"}}}"#;
+
+    async fn next(watcher: &mut PolicyWatcher, words: &mut mpsc::Receiver<()>) -> PolicyEvent {
+        let next = watcher.next(words);
+        tokio::time::timeout(Duration::from_secs(5), next).await.expect("an event within 5 s")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bb_k02_half_files_empty_files_tabs_and_unknown_versions_are_rejected_with_their_line()
+    {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("policy.yaml");
+        fs::write(dir.path().join("look.json"), SCHEMA).expect("write");
+        let good = policy("look", "");
+        fs::write(&path, &good).expect("write");
+        let mut watcher = watcher(&path);
+        let (_force, mut words) = mpsc::channel(1);
+        let ReloadEvent::Applied(first) = watcher.first().await else { panic!("a good policy") };
+        let half = &good[..good.len() / 2];
+        let version = good.replace("checkrein/v1", "checkrein/v9");
+        let tab = good.replace("  look:", "\tlook:");
+        for (broken, code) in [(half, "CR"), ("", "CR0004"), (&tab, "CR0001"), (&version, "CR1001")]
+        {
+            fs::write(&path, broken).expect("write");
+            let ReloadEvent::Rejected(problems) = next(&mut watcher, &mut words).await else {
+                panic!("{broken:?} was not rejected")
+            };
+            assert!(problems.iter().any(|problem| problem.code.starts_with(code)), "{problems:?}");
+            let line = watcher.status().borrow().line();
+            assert!(
+                line.contains("the old policy is obeyed") && line.contains("policy.yaml:"),
+                "{line}"
+            );
+        }
+        fs::write(&path, policy("look", "name: mended\n")).expect("write");
+        let ReloadEvent::Applied(mended) = next(&mut watcher, &mut words).await else {
+            panic!("mended")
+        };
+        assert_ne!(first.revision, mended.revision);
+        assert_eq!(mended.name.as_ref(), "mended");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_schema_beside_the_policy_is_part_of_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("policy.yaml");
+        fs::write(dir.path().join("look.json"), SCHEMA).expect("write");
+        fs::write(&path, policy("look", "")).expect("write");
+        let mut watcher = watcher(&path);
+        let (_force, mut words) = mpsc::channel(1);
+        let ReloadEvent::Applied(first) = watcher.first().await else { panic!("a good policy") };
+        fs::write(dir.path().join("look.json"), SCHEMA.replace("id", "key")).expect("write");
+        let ReloadEvent::Applied(second) = next(&mut watcher, &mut words).await else {
+            panic!("seen")
+        };
+        assert_ne!(first.revision, second.revision);
+        fs::write(dir.path().join("look.json"), SCHEMA.replace("id", "key")).expect("write");
+        assert!(matches!(next(&mut watcher, &mut words).await, ReloadEvent::Unchanged));
+    }
+}
