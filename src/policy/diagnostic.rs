@@ -62,7 +62,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A finding of the code's usual level. `file` may be "" until [`Report`] or the caller fills it in.
+    /// A finding of the code's usual level. `file` may be "" until the reader or the caller fills it in.
     pub fn new(code: &'static str, place: Place, message: impl Into<String>) -> Self {
         let level = find(code).map_or(Level::Error, |entry| entry.level);
         Self {

@@ -1,6 +1,6 @@
 //! The policy as it is written: every key of the language, its value, and where it stands. Nothing is merged here.
 //!
-//! Each record is one function over [`read::Fields`]: the list of its keys, their kinds, and which must be there.
+//! Each record is one function over `read::Fields`: the list of its keys, their kinds, and which must be there.
 //! A document may hold less than the file says: what was wrong has been reported and is absent.
 
 pub mod kinds;

@@ -1,6 +1,6 @@
 //! What the platform team wrote → what the gateway obeys.
 //!
-//! Three stages: [`document::read`] takes the text apart and knows where everything stands; [`check::check`] judges
+//! Three stages: [`document::read()`] takes the text apart and knows where everything stands; [`check::check`] judges
 //! it, every problem at once; [`compile::compile`] makes the [`snapshot::Snapshot`] and cannot fail. [`load`] does
 //! all three for a file. Without a sound policy there is no snapshot, and without a snapshot no call.
 

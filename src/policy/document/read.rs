@@ -1,6 +1,6 @@
 //! One declaration of a key serves three ends: reading it, describing it as JSON Schema, and listing it for tests.
 //!
-//! A record is a function over [`Fields`]. Run over a node it reads and collects every problem; run over nothing it
+//! A record is a function over `Fields`. Run over a node it reads and collects every problem; run over nothing it
 //! writes its schema. So the schema can never say something else than the reader does.
 
 use std::collections::HashSet;
