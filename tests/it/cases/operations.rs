@@ -315,7 +315,7 @@ async fn one_record_a_call_and_one_an_attempt_with_the_fields_of_the_contract() 
     assert_eq!(attempts.len(), 2);
     assert_eq!(
         (&attempts[0]["error_type"], &attempts[1]["error_type"]),
-        (&"http_5xx".into(), &serde_json::Value::Null)
+        (&"http_5xx".into(), &"none".into())
     );
     assert_eq!((&attempts[0]["attempt"], &attempts[1]["attempt"]), (&1.into(), &2.into()));
     assert!(attempts[1]["delay_ms"].as_f64().is_some_and(|ms| ms >= 20.0), "{}", attempts[1]);
