@@ -88,8 +88,11 @@ impl With {
         let mut so_far = Loop::default();
         let mut last: Option<Failed> = None;
         loop {
-            let further = so_far.retries > 0 || so_far.resent;
             let outcome = inner.clone().oneshot(call.clone()).await.map_err(Into::into);
+            let further = last.is_some();
+            if further && !matches!(outcome, Err(CallError::Denied(_))) {
+                self.metrics.retry();
+            }
             let failed = match outcome {
                 Ok(result) => {
                     self.succeeded(further);
@@ -108,7 +111,6 @@ impl With {
             if let Err(why) = self.again(&call, &failed, &mut so_far).await {
                 return self.stopped(&call, why, failed);
             }
-            self.metrics.retry();
             last = Some(failed);
         }
     }

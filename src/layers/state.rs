@@ -168,6 +168,20 @@ struct Live {
     bucket: Option<Arc<Bucket>>,
 }
 
+impl Live {
+    /// Tokens of the buckets that all tools share: of the emptiest one, where there are several.
+    fn tokens(&self) -> Vec<(&'static str, u64)> {
+        let run = self.runs.values().map(|keyed| keyed.tokens()).min();
+        let agents = self.agents.values().filter_map(|agent| agent.bucket.as_ref());
+        let agent = agents.map(|bucket| bucket.tokens()).min();
+        let global = self.bucket.as_ref().map(|bucket| bucket.tokens());
+        [("run", run), ("agent", agent), ("global", global)]
+            .into_iter()
+            .filter_map(|(scope, tokens)| Some((scope, u64::from(tokens?))))
+            .collect()
+    }
+}
+
 /// All live governance state of the process.
 #[derive(Debug)]
 pub struct State {
@@ -266,8 +280,9 @@ impl State {
     pub fn view(&self) -> StateView {
         let now = Instant::now();
         let live = self.lock();
+        let wider = live.tokens();
         StateView {
-            tools: live.tools.iter().map(|(name, tool)| tool.view(name, now)).collect(),
+            tools: live.tools.iter().map(|(name, tool)| tool.view(name, now, &wider)).collect(),
             upstreams: live
                 .upstreams
                 .iter()
@@ -299,7 +314,7 @@ impl ToolState {
         shown(&self.circuit.lock(), now)
     }
 
-    fn view(&self, name: &ToolName, now: Instant) -> ToolStateView {
+    fn view(&self, name: &ToolName, now: Instant, wider: &[(&'static str, u64)]) -> ToolStateView {
         let circuit = self.circuit.lock();
         let tool = self.bucket.as_ref().map(|bucket| match bucket {
             ToolBucket::Shared(bucket) => bucket.tokens(),
@@ -318,6 +333,7 @@ impl ToolState {
             tokens: tokens
                 .into_iter()
                 .filter_map(|(scope, tokens)| Some((scope, u64::from(tokens?))))
+                .chain(wider.iter().copied())
                 .collect(),
             cooldown_until: self.cooldown.left().and_then(|left| wall.checked_add(left)),
         }

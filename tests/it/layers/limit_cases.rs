@@ -151,7 +151,8 @@ async fn the_narrowest_bucket_refuses_first_and_no_wider_one_loses_a_token() {
         assert_eq!(rate.name.as_str(), "agent:support");
     }
     let tokens = &rig.gates.state.view().tools[0].tokens;
-    assert_eq!(tokens, &[("tool", 48), ("upstream", 48)]);
+    let expected = [("tool", 48), ("upstream", 48), ("run", 37), ("agent", 0), ("global", 48)];
+    assert_eq!(tokens, &expected);
     for (scope, allowed) in [("run", 3.0), ("agent", 2.0), ("tool", 2.0), ("global", 2.0)] {
         let scope = format!("\"{scope}\"");
         let labels = [scope.as_str(), "\"allowed\""];
