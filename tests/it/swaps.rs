@@ -46,6 +46,8 @@ async fn a_thousand_swaps_under_load_lose_no_call_and_mix_no_policies() {
                         assert_eq!(answer["ok"], true, "{answer}");
                     }
                     batches.fetch_add(1, Ordering::Relaxed);
+                    // An agent thinks between its turns; the load is bounded.
+                    tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             })
         })

@@ -132,10 +132,11 @@ async fn pause() {
 }
 
 fn json(status: u16, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
-    response
-        .headers_mut()
-        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
-    response
+    let body = Full::new(body.into());
+    let built = Response::builder()
+        .status(status)
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(body);
+    // The statuses and the header are the demo's own constants.
+    built.unwrap_or_default()
 }

@@ -166,3 +166,16 @@ async fn another_agents_run_answers_like_one_that_never_was() {
     assert_eq!(see("shared-name").await, see("never-was").await);
     assert_eq!(tool.hits("/orders"), 0);
 }
+
+#[test]
+fn bb_a08_two_tools_under_one_name_are_refused_by_name_and_place() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("policy.yaml");
+    let twice = Fixture::new()
+        .text("http://127.0.0.1:9")
+        .replace("  pay:\n", "  lookup_order:\n    description: Another.\n    effect: read\n    http: { upstream: shop, method: GET, path: /x }\n    schema: { type: object, properties: {} }\n  pay:\n");
+    std::fs::write(&file, crate::support::process::filled(folder.path(), &twice)).expect("written");
+    let (code, out, err) = crate::support::process::verb(&["check", &file.display().to_string()]);
+    assert_eq!(code, 1, "{out}{err}");
+    assert!(format!("{out}{err}").contains("lookup_order"), "{out}{err}");
+}
