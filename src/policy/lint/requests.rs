@@ -97,11 +97,6 @@ fn request(
             None => seen.push((argument, part)),
         }
     }
-    if places.rest_to_query && places.rest_to_body {
-        let place = http.body.as_ref().or(http.query.as_ref()).map_or(tool.key, |part| part.place);
-        let message = format!("all other arguments of `{name}` go to two places, query and body");
-        problems.push(Problem::new("CR2006", place, message).hint("write `rest` for one of them"));
-    }
     let Some(schema) = schema else { return };
     let shape = Shape::of(schema);
     declared(name, &places, &shape, problems);
@@ -119,9 +114,21 @@ fn request(
             );
         }
     }
-    for member in members {
-        let part = match seen.iter().find(|(named, _)| *named == member) {
-            Some((_, part)) => part,
+    spelling(name, tool, http, &places, &shape, problems);
+}
+
+/// Arguments that may be what their part of the request cannot spell.
+fn spelling(
+    name: &str,
+    tool: &At<Tool>,
+    http: &Http,
+    places: &Places<'_>,
+    shape: &Shape<'_>,
+    problems: &mut Vec<Problem>,
+) {
+    for member in shape.members() {
+        let part = match places.named.iter().find(|(named, _, _)| *named == member) {
+            Some((_, part, _)) => part,
             None if places.rest_to_query => "query",
             None => "body",
         };

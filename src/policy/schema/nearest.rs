@@ -135,7 +135,7 @@ fn strangers(here: &Value, schemas: &[Place<'_>]) -> (Vec<String>, Option<String
         }
     }
     let closed = schemas.iter().any(|(_, schema)| subschemas::is_closed(schema));
-    let members = here.as_object().into_iter().flat_map(|members| members.keys());
-    let unknown = members.cloned().find(|name| closed && !fields.contains(name));
+    let mut members = here.as_object().into_iter().flat_map(|members| members.keys());
+    let unknown = members.find(|name| closed && !fields.contains(name)).cloned();
     (fields, unknown)
 }
