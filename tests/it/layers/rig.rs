@@ -67,15 +67,15 @@ pub(crate) struct Scripted {
 
 impl Scripted {
     pub(crate) fn then(&self, does: Does) -> &Self {
-        self.script.lock().unwrap().push_back(does);
+        self.script.lock().expect("no holder panics").push_back(does);
         self
     }
     pub(crate) fn always(&self, does: Does) {
-        *self.always.lock().unwrap() = Some(does);
+        *self.always.lock().expect("no holder panics") = Some(does);
     }
     /// Forgets what was to come.
     pub(crate) fn forget(&self) {
-        self.script.lock().unwrap().clear();
+        self.script.lock().expect("no holder panics").clear();
     }
     pub(crate) fn hits(&self) -> u32 {
         self.hits.load(Ordering::SeqCst)
@@ -84,8 +84,8 @@ impl Scripted {
         self.running.load(Ordering::SeqCst)
     }
     fn next(&self) -> Does {
-        let next = self.script.lock().unwrap().pop_front();
-        next.or_else(|| self.always.lock().unwrap().clone())
+        let next = self.script.lock().expect("no holder panics").pop_front();
+        next.or_else(|| self.always.lock().expect("no holder panics").clone())
             .unwrap_or(Does::Answer(Duration::ZERO, r#"{"ok":1}"#))
     }
 
