@@ -222,6 +222,40 @@ async fn an_identical_later_write_is_a_new_occurrence_and_says_so() {
     assert_eq!(rig.backend.hits(), 2);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_write_that_cannot_be_recorded_is_not_sent() {
+    use checkrein::call::operation::{OperationKey, OperationScope, operation};
+    use checkrein::ledger::{Begin, Intent, Ledger};
+    use tower::{Layer, ServiceExt};
+    let rig = Rig::one(pay());
+    let mut call = rig.call("pay", "{}");
+    let arguments = call.arguments().expect("sound").clone();
+    let scope = OperationScope::Agent(&call.agent);
+    let intent = Intent {
+        operation: operation(scope, &call.tool, OperationKey::Arguments, &arguments, &[]),
+        tool: call.tool.clone(),
+        agent: call.agent.clone(),
+        run: call.run.clone(),
+        call: call.id.clone(),
+        arguments,
+        refuse_identical: false,
+        global_scope: false,
+        ttl: S,
+    };
+    // The claim is of another ledger: this one cannot record it.
+    let begun = Ledger::in_memory().begin(intent).await.expect("a claim");
+    let Begin::Fresh(ticket) = begun else { panic!("{begun:?}") };
+    call.handoff = Some(checkrein::call::Handoff::new(ticket));
+    call.progress = Some(checkrein::call::Progress::start());
+    let journal = checkrein::layers::journal::JournalLayer {
+        ledger: rig.gates.ledger.clone(),
+        metrics: rig.gates.metrics.tool("pay"),
+    };
+    let outcome = journal.layer(rig.backend.clone()).oneshot(call).await;
+    assert_eq!(code(&outcome), "ledger_unavailable");
+    assert_eq!(rig.backend.hits(), 0);
+}
+
 #[test]
 fn settle_proves_or_does_not_know() {
     use checkrein::call::operation::{OperationKey, OperationScope, operation};
