@@ -56,7 +56,6 @@ pub enum Begin {
 
 /// How a write ended, as far as is known.
 #[derive(Debug, Clone)]
-#[expect(clippy::large_enum_variant, reason = "made once a write and taken apart at once")]
 pub enum End {
     /// The tool's answer; `None` = executed, the result is lost (or not kept).
     Executed(Option<ToolResult>),

@@ -49,7 +49,6 @@ pub struct Join {
 
 /// What became of the write that was waited for.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "made once a wait and taken apart at once")]
 pub enum Joined {
     Ended(Result<ToolResult, CallError>),
     /// It was given up before anything was sent: the operation may be claimed anew.

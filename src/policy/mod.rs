@@ -8,6 +8,7 @@ pub mod check;
 pub mod compile;
 pub mod diagnostic;
 pub mod document;
+pub mod glob;
 pub mod json_schema;
 pub mod lint;
 pub mod material;

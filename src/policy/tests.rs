@@ -1,5 +1,6 @@
-use super::compile::{allows, glob_matches, template};
+use super::compile::template;
 use super::document::{At, Http};
+use super::glob::{allows, glob_matches};
 use super::snapshot::Rest;
 use super::*;
 use crate::call::Effect;

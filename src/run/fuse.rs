@@ -61,7 +61,6 @@ impl Fuse {
     }
 
     /// May this call go on? The kind of repeat stands beside the refusal, for the metric.
-    #[expect(clippy::result_large_err, reason = "a refusal is rare, and moved once")]
     pub(crate) fn check(
         &mut self,
         tool: &ToolName,

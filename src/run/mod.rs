@@ -199,7 +199,6 @@ impl Run {
 
     /// Fuse: same tool + same digest failed or succeeded unchanged too often → `repeat_blocked`.
     /// Returns the kind (`same_failures`, `same_results`) with the refusal.
-    #[expect(clippy::result_large_err, reason = "a refusal is rare, and moved once")]
     pub fn fuse(
         &self,
         tool: &ToolName,

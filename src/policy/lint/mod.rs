@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::check::Facts;
-use super::compile::{allows, glob_matches, is_glob};
 use super::diagnostic::{Place, Problem};
 use super::document::{Agent, At, Document, Tool};
+use super::glob::{allows, glob_matches, is_glob};
 use super::merge;
 use crate::call::Effect;
 
