@@ -1,5 +1,11 @@
 //! The one integration binary: everything that needs no third-party program.
 
+#![expect(
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a helper of a test may fail like the test itself; clippy sees only what stands in #[test]"
+)]
+
 mod architecture;
 mod binary;
 mod budgets;
