@@ -1,9 +1,8 @@
-"""A real Prometheus scrapes a real gateway in front of a tool that breaks and heals: the shipped rules fire and end,
+"""A real Prometheus scrapes `checkrein demo` while its search breaks and heals: the shipped rules fire and end,
 the dashboard's expressions answer, the exposition is clean. Loopback only; everything started here is ended here."""
 
 import contextlib
 import http.client
-import http.server
 import json
 import os
 import re
@@ -20,63 +19,10 @@ DASHBOARD = os.path.join(parts.ROOT, "deploy", "grafana", "checkrein.json")
 ALERT = "CheckreinBreakerOpen"
 # Rows of the dashboard in which every panel must show something after this run.
 MUST_SHOW = {"Summary", "Circuit breakers", "Calls", "Policy and process"}
-
-
-class Tool(http.server.BaseHTTPRequestHandler):
-    """Answers /steady always, /flaky only while it is well, takes every write."""
-
-    well = True
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self):
-        self.answer(200 if self.path.startswith("/steady") or Tool.well else 500)
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.answer(200)
-
-    def answer(self, status):
-        body = b'{"ok":true}'
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_arguments):
-        pass
-
-
-@contextlib.contextmanager
-def tool_server():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Tool)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def policy(tool_port):
-    schema = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
-
-    def tool(path, **more):
-        return {"description": f"The tool at {path}.", "schema": schema, "profile": "internal_rpc",
-                "http": {"upstream": "shop", "method": "GET", "path": path}, "effect": "read",
-                "retry": {"max_retries": 0}, "rate_limit": {"rate": "500/s", "burst": 500},
-                "breaker": {"consecutive_failures": 2, "open_for": "1s", "open_max": "1s"}, **more}
-
-    write = tool("/write", effect="write", http={"upstream": "shop", "method": "POST", "path": "/write"})
-    del write["retry"]
-    return json.dumps({
-        "apiVersion": "checkrein/v1", "kind": "Policy", "name": "live",
-        "upstreams": {"shop": {"base_url": f"http://127.0.0.1:{tool_port}", "addresses": ["loopback"]}},
-        # one run asks all the time: its budgets must outlast it
-        "runs": {"default": {"calls": 1_000_000, "failures": 1_000_000, "result_bytes": "1GiB", "argument_bytes": "1GiB"}},
-        "tools": {"steady": tool("/steady"), "flaky": tool("/flaky"), "write": write},
-        "agents": {"default": {"allow": ["steady", "flaky", "write"]}},
-    })
+# Two tools of the demo, one that is always well and the one that can be switched.
+STEADY, FLAKY = "check_order", "flaky_search"
+# What the demo's own story leaves behind: a write whose reply was lost, and a tool that was too slow.
+OF_THE_STORY = "flaky_search|send_notice|slow_report"
 
 
 def binary():
@@ -85,28 +31,32 @@ def binary():
 
 
 @contextlib.contextmanager
-def gateway(folder, text):
-    """Yields the ports of the data and the health listener."""
-    with open(os.path.join(folder, "policy.yaml"), "w", encoding="utf-8") as file:
-        file.write(text)
-    ready = os.path.join(folder, "ready")
-    process = parts.Process("checkrein", [binary(), "run", "--policy", os.path.join(folder, "policy.yaml"),
-                                          "--listen", "127.0.0.1:0", "--health", "127.0.0.1:0",
-                                          "--ready-file", ready], folder)
+def demo(folder):
+    """Yields the ports of the data listener, the health listener and the demo's own tools, once its story is told."""
+    process = parts.Process("demo", [binary(), "demo"], folder)
+    lines = {"data": r"http://127.0.0.1:(\d+)/v1/tools\?", "tools": r"http://127.0.0.1:(\d+)/switch/",
+             "health": r"http://127.0.0.1:(\d+)/metrics"}
     try:
-        def addresses():
+        def ports():
             if process.died():
-                raise SystemExit(f"the gateway ended:\n{process.said()}")
-            with contextlib.suppress(FileNotFoundError), open(ready, encoding="utf-8") as file:
-                found = dict(line.strip().split("=", 1) for line in file if "=" in line)
-                return found if {"data", "health"} <= found.keys() else None
+                raise SystemExit(f"the demo ended:\n{process.said()}")
+            found = {name: re.search(line, process.said()) for name, line in lines.items()}
+            return all(found.values()) and {name: int(match[1]) for name, match in found.items()}
 
-        found = parts.wait_for("the gateway is ready", addresses, 20)
-        yield tuple(int(found[name].rsplit(":", 1)[1]) for name in ("data", "health"))
+        found = parts.wait_for("the demo's story is told", ports, 60)
+        yield found["data"], found["health"], found["tools"]
     finally:
         code = process.end(patience=40)
         if code != 0:
-            print(f"the gateway ended with {code}:\n{process.said()[-3000:]}", file=sys.stderr)
+            print(f"the demo ended with {code}:\n{process.said()[-3000:]}", file=sys.stderr)
+
+
+def switch_search(tools_port, word):
+    """Breaks the demo's search (`down`) or mends it (`up`)."""
+    connection = http.client.HTTPConnection("127.0.0.1", tools_port, timeout=5)
+    connection.request("POST", f"/switch/search/{word}")
+    assert connection.getresponse().status == 200
+    connection.close()
 
 
 class Callers:
@@ -127,15 +77,17 @@ class Callers:
     def run(self):
         while not self.stopped.wait(0.05):
             self.number += 1
-            for tool in ("steady", "flaky", "write"):
-                answer = self.call(tool, {"n": self.number})
+            for tool, arguments in ((STEADY, {"order_id": f"A{self.number}"}), (FLAKY, {"q": f"try {self.number}"})):
+                answer = self.call(tool, arguments)
                 outcome = answer.get("error", "ok")
                 self.errors[tool, outcome] = self.errors.get((tool, outcome), 0) + 1
 
     def call(self, tool, arguments):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
-            connection.request("POST", f"/v1/tools/{tool}", json.dumps(arguments), {"Content-Type": "application/json"})
+            # A run every twenty rounds: the budgets of one must not end before this does.
+            headers = {"Content-Type": "application/json", "Checkrein-Run": f"live-{self.number // 20}"}
+            connection.request("POST", f"/v1/tools/{tool}", json.dumps(arguments), headers)
             return json.loads(connection.getresponse().read())
         finally:
             connection.close()
@@ -228,29 +180,31 @@ def main():
     parts.raise_on_term()
     with contextlib.ExitStack() as started:
         folder = started.enter_context(parts.temporary("prometheus"))
-        data, health = started.enter_context(gateway(folder, policy(started.enter_context(tool_server()))))
+        data, health, tools = started.enter_context(demo(folder))
         server = started.enter_context(prometheus(folder, health))
         callers = started.enter_context(Callers(data))
         exposition_is_clean(health)
         parts.wait_for("the gateway is scraped", lambda: [found for found in server.query("up == 1")], 20)
         parts.wait_for("calls are counted", lambda: server.query('sum(rate(checkrein_tool_calls_total{outcome="ok"}[10s])) > 0'), 20)
-        assert not server.firing(ALERT), "the alert fires on a well tool"
+        parts.wait_for("the alert is quiet while the tool is well", lambda: not server.firing(ALERT), 30)
 
-        Tool.well, broken = False, time.monotonic()
+        switch_search(tools, "down")
+        broken = time.monotonic()
         fired = parts.wait_for(f"{ALERT} fires", lambda: (one_state_each(health), server.firing(ALERT))[1], 30)
-        assert [found["labels"]["tool"] for found in fired] == ["flaky"], fired
+        assert [found["labels"]["tool"] for found in fired] == [FLAKY], fired
         print(f"{ALERT} fired {time.monotonic() - broken:.1f} s after the tool broke")
         dashboard_answers(server)
 
-        Tool.well, healed = True, time.monotonic()
+        switch_search(tools, "up")
+        healed = time.monotonic()
         print(f"calls until then: {callers.errors}")
         parts.wait_for(f"{ALERT} ends", lambda: (one_state_each(health), not server.firing(ALERT))[1], 30)
         print(f"{ALERT} ended {time.monotonic() - healed:.1f} s after the tool healed")
         exposition_is_clean(health)
         # The failure ratio looks back five minutes and so outlives this run; nobody else may have a word to say.
-        others = server.query('ALERTS{alertstate="firing",tool!="flaky"}')
+        others = server.query(f'ALERTS{{alertstate="firing",tool!~"{OF_THE_STORY}"}}')
         assert not others, f"firing for a well tool or gateway: {others}"
-        assert callers.errors.get(("steady", "ok"), 0) > 50 and ("steady", "circuit_open") not in callers.errors, callers.errors
+        assert callers.errors.get((STEADY, "ok"), 0) > 50 and (STEADY, "circuit_open") not in callers.errors, callers.errors
 
 
 if __name__ == "__main__":

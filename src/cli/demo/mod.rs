@@ -79,9 +79,18 @@ async fn show(once: bool, out: &mut (dyn Write + Send)) -> Result<(), DemoError>
         return told;
     }
     script::invite(data, running.health, tools.address(), out).map_err(io("print"))?;
-    tokio::signal::ctrl_c().await.map_err(io("wait for the interrupt"))?;
+    told_to_stop().await.map_err(io("wait for a signal"))?;
     running.shutdown().await;
     Ok(())
+}
+
+/// Until SIGINT or SIGTERM.
+async fn told_to_stop() -> std::io::Result<()> {
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted,
+        _ = terminate.recv() => Ok(()),
+    }
 }
 
 /// Free ports for `--once`; else the usual ones where they are free.
