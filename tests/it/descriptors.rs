@@ -103,7 +103,8 @@ fn serve() {
         };
         let bound = bind_tcp("127.0.0.1:0".parse().expect("addr"), false).expect("bound");
         let listener = Listener::tcp(bound).expect("registered");
-        println!("listening on {}", listener.local_addr().expect("tcp").port());
+        let port = listener.local_addr().expect("tcp").port();
+        writeln!(std::io::stdout(), "listening on {port}").expect("the parent reads");
         let accepting = server.serve(listener, |_, _| async {
             Response::new(Full::new(Bytes::from_static(b"here")))
         });
