@@ -25,8 +25,11 @@ impl Gate for Fuse {
         // A run that is not open was refused by `budget`.
         let Some(run) = self.runs.get(&call.run) else { return Ok(()) };
         let volatile = self.tool.as_ref().map_or(&[][..], |tool| &tool.volatile);
-        let policy =
-            self.tool.as_ref().and_then(|tool| tool.fuse).unwrap_or_else(|| run.policy().fuse);
+        let policy = {
+            let inherited = run.policy().fuse;
+            let own = self.tool.as_ref().and_then(|tool| tool.fuse);
+            own.map_or(inherited, |own| own.over(inherited))
+        };
         run.fuse(&call.tool, call.payload.digest(volatile), policy).map_err(|(kind, denied)| {
             self.metrics.tool(call.tool.as_str()).fuse_trip(kind);
             call.trace.note().rule = Some(format!("fuse {kind}").into());

@@ -1,21 +1,21 @@
 //! A checked document → the snapshot that is obeyed. Cannot fail: what could has been checked.
 
+mod upstreams;
+
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use http::{HeaderValue, Method};
+use http::Method;
 
 use super::check::Checked;
-use super::document::kinds::{Address, Part, Target};
+use super::document::kinds::{Part, Target};
 use super::document::{self as written, At, Document, Maybe};
 use super::glob::{allows, glob_matches};
 use super::material::resolve;
 use super::merge::{self, get, in_memory, narrow};
 use super::snapshot::{
-    Addresses, Agent, Auth, BodyEncoding, Egress, HostRule, HttpTemplate, Identical, OnUnlisted,
-    PathPiece, ProcessLimits, Rest, ResultPolicy, Rule, RunPolicy, Secret, SecretText, Snapshot,
-    Tool, Upstream, WritePolicy,
+    Agent, BodyEncoding, Egress, HostRule, HttpTemplate, Identical, OnUnlisted, ProcessLimits,
+    Rest, ResultPolicy, Rule, RunPolicy, SecretText, Snapshot, Tool, Upstream, WritePolicy,
 };
 use crate::call::arguments::canonical;
 use crate::call::{AgentId, Digest, Effect, ToolName, UpstreamName};
@@ -23,7 +23,7 @@ use crate::call::{AgentId, Digest, Effect, ToolName, UpstreamName};
 /// Compiles a policy. Every reference in it is sound, or it is left out.
 pub fn compile(checked: &Checked<'_>) -> Arc<Snapshot> {
     let document = checked.document;
-    let upstreams = upstreams(checked);
+    let upstreams = upstreams::upstreams(checked);
     let tools: HashMap<ToolName, Arc<Tool>> = document
         .tools
         .iter()
@@ -127,160 +127,6 @@ pub fn upstream_name(http: &written::Http) -> Option<UpstreamName> {
         (None, Some(url)) => Some(UpstreamName::origin(&url.value.origin())),
         (None, None) => None,
     }
-}
-
-/// The longest total of the tools behind an upstream: how long its probe may take.
-fn longest_total(document: &Document, upstream: &UpstreamName) -> Duration {
-    let behind = document.tools.values().filter(|tool| {
-        let http = tool.value.http.as_ref();
-        http.and_then(|http| upstream_name(&http.value)).as_ref() == Some(upstream)
-    });
-    behind
-        .map(|tool| merge::tool(document, &tool.value).timeout.total)
-        .max()
-        .unwrap_or(super::profiles::EXTERNAL_HTTP.total)
-}
-
-fn upstreams(checked: &Checked<'_>) -> HashMap<UpstreamName, Arc<Upstream>> {
-    let document = checked.document;
-    let mut out = HashMap::new();
-    for (text, section) in &document.upstreams {
-        if let (Ok(name), Some(url)) = (UpstreamName::new(text), &section.value.base_url) {
-            let rule = Rule { path: format!("upstreams.{text}").into(), line: section.key.line };
-            let upstream = upstream(checked, name.clone(), rule, &url.value, Some(&section.value));
-            out.insert(name, Arc::new(upstream));
-        }
-    }
-    for (text, section) in &document.tools {
-        let Some(http) = section.value.http.as_ref().map(|at| &at.value) else { continue };
-        if let (Some(name), Some(url)) = (upstream_name(http), &http.url) {
-            let path = format!("tools.{text}.http.url").into();
-            let rule = Rule { path, line: url.key.line };
-            out.entry(name.clone())
-                .or_insert_with(|| Arc::new(upstream(checked, name, rule, &url.value, None)));
-        }
-    }
-    out
-}
-
-/// The fixed path of a base URL, without trailing slash.
-fn base_path(target: &Target) -> String {
-    let mut path = String::new();
-    for piece in &target.path {
-        if let PathPiece::Literal(text) = piece {
-            path.push_str(text);
-        }
-    }
-    path.trim_end_matches('/').to_owned()
-}
-
-fn upstream(
-    checked: &Checked<'_>,
-    name: UpstreamName,
-    rule: Rule,
-    target: &Target,
-    written: Option<&written::Upstream>,
-) -> Upstream {
-    let limit_name = format!("upstream:{name}");
-    let mut headers: Vec<_> = written
-        .and_then(|upstream| upstream.headers.as_ref())
-        .map(|headers| &headers.value)
-        .into_iter()
-        .flatten()
-        .map(|(header, value)| (header.clone(), value.value.clone()))
-        .collect();
-    headers.sort_by(|a, b| a.0.as_str().cmp(b.0.as_str()));
-    let base_path = if written.is_some() { base_path(target) } else { String::new() };
-    let longest = longest_total(checked.document, &name);
-    let mut upstream = Upstream {
-        tls: target.tls,
-        host: target.bare_host().into(),
-        port: target.port,
-        // A host that a URL holds is visible ASCII.
-        authority: HeaderValue::from_str(&target.authority())
-            .unwrap_or(HeaderValue::from_static("")),
-        base_path: base_path.into(),
-        auth: written.and_then(|upstream| auth(checked, &upstream.auth)),
-        headers,
-        ca: written.and_then(|upstream| ca(checked, &upstream.ca)),
-        addresses: addresses(written.and_then(|upstream| upstream.addresses.as_ref())),
-        timeout_header: written.and_then(|upstream| get(&upstream.timeout_header)),
-        follow_same_origin: written
-            .and_then(|upstream| get(&upstream.follow_same_origin))
-            .unwrap_or(false),
-        bulkhead: narrow(
-            written
-                .and_then(|upstream| get(&upstream.bulkhead))
-                .unwrap_or(merge::DEFAULT_UPSTREAM_BULKHEAD),
-        ),
-        rate_limit: written
-            .and_then(|upstream| merge::rate_limit(&upstream.rate_limit, &limit_name)),
-        breaker: merge::upstream_breaker(written, longest),
-        retry_budget: merge::retry_budget(written),
-        section: Digest::of(b""),
-        name,
-        rule,
-    };
-    upstream.section = upstream_section(&upstream);
-    upstream
-}
-
-/// A secret prints as nothing, so its rotation leaves the state of an upstream alone.
-fn upstream_section(u: &Upstream) -> Digest {
-    let place = format!("{:?}", (&u.name, u.tls, &u.host, u.port, &u.base_path, &u.headers));
-    let trust = format!("{:?}", (&u.auth, u.ca.is_some(), &u.addresses, u.follow_same_origin));
-    let limits = format!("{:?}", (u.bulkhead, &u.rate_limit, &u.breaker, u.retry_budget));
-    let header = format!("{:?}", u.timeout_header);
-    Digest::of_parts(&[place.as_bytes(), trust.as_bytes(), limits.as_bytes(), header.as_bytes()])
-}
-
-fn auth(checked: &Checked<'_>, auth: &Maybe<written::Auth>) -> Option<Auth> {
-    let auth = &auth.as_ref()?.value;
-    let secret = |reference| resolve(checked.material, reference);
-    if let Some(bearer) = secret(&auth.bearer) {
-        return Some(Auth::Bearer(bearer));
-    }
-    if let Some(basic) = auth.basic.as_ref().map(|at| &at.value) {
-        let username = secret(&basic.username)?;
-        let password = secret(&basic.password)?;
-        return Some(basic_auth(username, password));
-    }
-    let header = &auth.header.as_ref()?.value;
-    Some(Auth::Header {
-        name: get(&header.name)?,
-        prefix: get(&header.prefix).unwrap_or_default(),
-        value: secret(&header.value)?,
-    })
-}
-
-/// Without its user name a password is no credential: it counts as missing, and the call says so.
-fn basic_auth(username: Secret, password: Secret) -> Auth {
-    match username.value {
-        Some(SecretText(name)) => Auth::Basic { username: name.as_ref().to_owned(), password },
-        None => Auth::Basic {
-            username: String::new(),
-            password: Secret { origin: username.origin, value: None },
-        },
-    }
-}
-
-/// A bundle that is missing or empty trusts nobody; it never falls back to the system's roots.
-fn ca(checked: &Checked<'_>, reference: &Maybe<written::kinds::SecretRef>) -> Option<Arc<[u8]>> {
-    let secret = resolve(checked.material, reference)?;
-    Some(secret.value.map_or_else(|| Arc::from([]), |text| text.0.as_bytes().into()))
-}
-
-fn addresses(written: Option<&At<Vec<At<Address>>>>) -> Addresses {
-    let mut out = Addresses::default();
-    for address in written.iter().flat_map(|list| &list.value) {
-        match address.value {
-            Address::Loopback => out.loopback = true,
-            Address::Private => out.private = true,
-            Address::LinkLocal => out.link_local = true,
-            Address::Net(net) => out.nets.push(net),
-        }
-    }
-    out
 }
 
 /// Where each argument goes. What is named nowhere: GET, HEAD, DELETE → query; POST, PUT, PATCH → body.

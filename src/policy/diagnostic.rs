@@ -321,8 +321,6 @@ codes! {
     Warning { CR2002 "name or pattern that matches nothing"; }
     Note { CR2003 "a write not covered by a pattern, an entry without effect, or a tool nobody may call"; }
     Error {
-        CR2004 "two tools with one exposed name";
-        CR2005 "two patterns of equal rank";
         CR2006 "argument with no place or two in the request";
         CR2007 "key that the back end cannot honour";
         CR2008 "one credential under two agents, or an agent that cannot be told apart";
@@ -363,7 +361,6 @@ codes! {
     Warning { CR4006 "one call opens its own circuit"; }
     Note { CR4007 "`burst` below what one batch asks for"; }
     Warning {
-        CR5001 "a write's time is longer than the grace period";
         CR5002 "policy file is itself a mount point and will never reload";
     }
     Error { CR5003 "`default` agent on a listener that others can reach"; }

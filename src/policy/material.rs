@@ -122,18 +122,22 @@ impl Material {
 }
 
 fn read_bounded(path: &Path, most: usize) -> Result<Vec<u8>, String> {
-    let file = std::fs::File::open(path).map_err(|error| unreadable(&error))?;
-    let mut bytes = Vec::new();
-    let limit = most as u64 + 1;
-    file.take(limit).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
+    let bytes =
+        read_at_most(path, most as u64 + 1).map_err(|error| format!("cannot be read: {error}"))?;
     if bytes.len() > most {
         return Err(format!("is longer than {most} bytes"));
     }
     Ok(bytes)
 }
 
-fn unreadable(error: &std::io::Error) -> String {
-    format!("cannot be read: {error}")
+/// The first bytes of a regular file. Opening a pipe would wait for its writer, so nothing else is opened.
+pub(super) fn read_at_most(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 #[cfg(unix)]

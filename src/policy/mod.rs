@@ -21,7 +21,6 @@ pub mod snapshot;
 pub mod template;
 pub mod watch;
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -75,6 +74,10 @@ pub fn examine(path: &Path, options: LoadOptions) -> Examined {
             let directory = path.parent().unwrap_or(Path::new("."));
             let mut examined = examine_text(&bytes, &name, directory, options);
             examined.files.insert(0, path.to_owned());
+            if watch::is_mount_point(path) {
+                examined.problems.push(never_reloads(&name));
+                diagnostic::sort(&mut examined.problems);
+            }
             examined
         }
         Err(error) => {
@@ -88,6 +91,14 @@ pub fn examine(path: &Path, options: LoadOptions) -> Examined {
             }
         }
     }
+}
+
+/// A file that is mounted by itself is never changed from outside.
+fn never_reloads(name: &str) -> Problem {
+    let message = "the policy file is itself a mount point: it will never reload";
+    Problem::new("CR5002", Place::START, message)
+        .hint("mount its directory instead of the file (`subPath`)")
+        .file(&name.into())
 }
 
 /// Examines a policy's text. `name` is what findings call it; files it refers to are looked for below `directory`.
@@ -118,12 +129,9 @@ pub fn parse(text: &[u8], file: &str) -> Result<Document, Vec<Problem>> {
     }
 }
 
-/// One byte more than a policy may have: the reader says what is wrong with it.
+/// At most one byte more than a policy may have: the reader says what is wrong with it.
 fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let most = document::tree::MAX_BYTES as u64 + 1;
-    std::fs::File::open(path)?.take(most).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    material::read_at_most(path, document::tree::MAX_BYTES as u64 + 1)
 }
 
 #[cfg(test)]

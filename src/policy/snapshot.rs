@@ -144,6 +144,17 @@ pub struct FusePolicy {
     pub same_results: Option<u32>,
 }
 
+impl FusePolicy {
+    /// A tool's fuse laid over its run's: what the tool does not name is the run's.
+    #[must_use]
+    pub fn over(self, run: FusePolicy) -> FusePolicy {
+        FusePolicy {
+            same_failures: self.same_failures.or(run.same_failures),
+            same_results: self.same_results.or(run.same_results),
+        }
+    }
+}
+
 /// `rate_limit: { rate, burst, mode, per }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RateLimit {
@@ -262,7 +273,7 @@ pub struct Tool {
     pub rate_limit: Option<RateLimit>,
     pub bulkhead: u32,
     pub weight: u32,
-    /// `None` = the run's.
+    /// `None` = the run's; what it does not name is the run's too ([`FusePolicy::over`]).
     pub fuse: Option<FusePolicy>,
     pub volatile: Vec<Pointer>,
     pub alternatives: Vec<ToolName>,

@@ -188,7 +188,9 @@ impl<K: Kind> Kind for OrUnlimited<K> {
     fn read(&self, node: &Node, report: &mut Report) -> Option<Self::Out> {
         match &node.kind {
             NodeKind::Scalar { text, .. } if text == "unlimited" => Some(None),
-            _bound => self.0.read(node, report).map(Some),
+            NodeKind::Scalar { .. } | NodeKind::List(_) | NodeKind::Map(_) | NodeKind::Broken => {
+                self.0.read(node, report).map(Some)
+            }
         }
     }
 
@@ -414,7 +416,7 @@ impl Kind for Exactly {
     fn read(&self, node: &Node, report: &mut Report) -> Option<()> {
         match &node.kind {
             NodeKind::Scalar { text, .. } if text == self.0 => Some(()),
-            _other => {
+            NodeKind::Scalar { .. } | NodeKind::List(_) | NodeKind::Map(_) | NodeKind::Broken => {
                 report.wrong("CR1001", node, &format!("`{}`", self.0));
                 None
             }

@@ -74,6 +74,10 @@ pub(crate) struct Fields<'a> {
 
 impl Fields<'_> {
     /// A key that may be left out.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "kinds are constants: a list of keys reads better without `&`"
+    )]
     pub(crate) fn optional<K: Kind>(&mut self, name: &'static str, kind: K) -> Option<At<K::Out>> {
         self.known.push(name);
         match &mut self.mode {

@@ -62,7 +62,7 @@ fn content(file: &Path) -> std::io::Result<Digest> {
 }
 
 /// Whether the file itself is mounted, as `subPath` does it: such a file is never changed from outside.
-pub(super) fn is_mount_point(file: &Path) -> bool {
+pub(in crate::policy) fn is_mount_point(file: &Path) -> bool {
     let Ok(file) = std::fs::canonicalize(file) else { return false };
     let mut mounts = Vec::new();
     let read = File::open("/proc/self/mountinfo")

@@ -13,7 +13,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use self::files::{Stamps, contents, is_mount_point, stamps};
+pub(super) use self::files::is_mount_point;
+use self::files::{Stamps, contents, stamps};
 use super::reload::{Loaded, ReloadEvent, ReloadStatus};
 use crate::call::Digest;
 

@@ -88,18 +88,18 @@ fn keys() -> Vec<Found> {
 }
 
 /// Every `properties` of the schema, as (definition or section, key).
-fn language(schema: &Value, whole: &Value, name: &str, out: &mut BTreeSet<(String, String)>) {
+fn language(schema: &Value, name: &str, out: &mut BTreeSet<(String, String)>) {
     if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
         for (key, inner) in properties {
             out.insert((name.to_owned(), key.clone()));
             if inner.get("$ref").is_none() {
-                language(inner, whole, &format!("{name}.{key}"), out);
+                language(inner, &format!("{name}.{key}"), out);
             }
         }
     }
     for key in ["items", "additionalProperties"] {
         if let Some(inner) = schema.get(key).filter(|inner| inner.get("$ref").is_none()) {
-            language(inner, whole, name, out);
+            language(inner, name, out);
         }
     }
 }
@@ -150,9 +150,9 @@ fn the_fixture_names_every_key_of_the_language_and_is_sound() {
     assert_eq!(codes(&value.to_string()), BTreeSet::new());
     let whole = json_schema::policy();
     let mut all = BTreeSet::new();
-    language(&whole, &whole, "", &mut all);
+    language(&whole, "", &mut all);
     for (name, def) in whole["$defs"].as_object().expect("definitions") {
-        language(def, &whole, name, &mut all);
+        language(def, name, &mut all);
     }
     all.retain(|(section, _)| section != "json_schema");
     let found: BTreeSet<_> = keys().into_iter().map(|found| (found.section, found.key)).collect();
@@ -216,7 +216,7 @@ fn bb_r09_a_bare_number_where_a_unit_a_word_or_a_map_belongs_is_refused_with_pat
         let text =
             spelt(&value, &found.record, &found.key, &|_| format!("{}: {wrong}", json!(found.key)));
         let examined = super::examine(&text);
-        let path = [found.record.as_slice(), &[found.key.clone()]].concat().join(".");
+        let path = [found.record.as_slice(), std::slice::from_ref(&found.key)].concat().join(".");
         let told = examined.problems.iter().any(|problem| {
             let quotes = problem.message.contains(wrong)
                 // What may hold a secret is not quoted.

@@ -27,10 +27,13 @@ fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
+/// Name; connect, first byte and total; delays before the retries; deadline; failures that open the circuit.
+type Row = (&'static str, [u64; 3], &'static [u64], u64, u32);
+
 #[test]
 fn profiles_have_the_numbers_of_the_reference() {
     // connect, first byte, total; retries and their delays without jitter; deadline; breaker
-    let rows: [(&str, [u64; 3], &[u64], u64, u32); 4] = [
+    let rows: [Row; 4] = [
         ("internal_rpc", [3, 10, 15], &[1, 2], 50, 3),
         ("external_http", [5, 30, 60], &[1, 2, 4], 120, 3),
         ("llm_inference", [5, 60, 120], &[2, 4], 240, 2),
