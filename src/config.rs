@@ -16,9 +16,9 @@ pub struct Config {
     pub policy: PathBuf,
     pub listen: Listen,
     pub health: SocketAddr,
-    /// How long a draining gateway goes on taking connections, so that address lists catch up.
+    /// How long a gateway that was told to stop goes on serving, not ready, so that address lists catch up.
     pub drain_delay: Duration,
-    /// How long a draining gateway waits for calls in flight.
+    /// How long it waits for calls in flight after that; new ones are refused.
     pub drain_timeout: Duration,
     pub audit: Audit,
     /// `None`: the cores this process may use, at least 1, at most 2.

@@ -1,4 +1,5 @@
-//! The end: not ready at once, no new calls, those in flight finish, the last record is written.
+//! The end: not ready at once, served until the delay is over, then no new calls; those in flight finish, the last
+//! record is written.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,8 +8,6 @@ use tokio::time::timeout;
 
 use super::Gateway;
 
-/// An interval needs a length.
-const SHORTEST: Duration = Duration::from_millis(1);
 /// Time for connections to take the answers that are already made.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
@@ -17,11 +16,12 @@ impl Gateway {
     pub(super) async fn drain(&self, hurry: impl Future<Output = ()>) -> bool {
         tracing::info!("draining");
         self.health.draining();
-        self.engine.drain();
+        self.metrics.draining(true);
         let ended = tokio::select! {
             () = hurry => false,
-            ended = self.finish_calls() => ended,
+            ended = self.finish() => ended,
         };
+        self.engine.drain(); // a second signal may come within the delay
         if !ended {
             tracing::warn!("calls were left unfinished");
         }
@@ -38,13 +38,17 @@ impl Gateway {
         ended
     }
 
-    /// Waits for the calls in flight, writes whose agent has gone too, and at least the drain's delay: address lists
-    /// that still name this gateway get an answer. Connections are taken meanwhile, because `draining` and a time
-    /// tell an agent more than a refused connection.
-    async fn finish_calls(&self) -> bool {
-        let mut delay = tokio::time::interval(self.config.drain_delay.max(SHORTEST));
-        delay.tick().await; // the first tick is now
-        delay.tick().await;
+    /// Serves until the delay is over, because address lists still name this gateway and the agent beside it has its
+    /// own end to come to. From then on new calls are refused, and those in flight are waited for, writes whose agent
+    /// has gone too. Connections are taken to the last: `draining` and a time tell more than a refused connection.
+    async fn finish(&self) -> bool {
+        let delay = self.config.drain_delay;
+        if !delay.is_zero() {
+            // Nothing ends this wait but its time: a pause, not a limit.
+            let _over = timeout(delay, std::future::pending::<()>()).await;
+        }
+        self.engine.drain();
+        tracing::info!("new calls are refused, those in flight are waited for");
         self.exchanges.close();
         self.tasks.close();
         let all = async {

@@ -28,10 +28,10 @@ pub(super) struct Args {
     /// Where probes and scrapes connect
     #[arg(long, env = "CHECKREIN_HEALTH", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7412", value_parser = config::address)]
     health: SocketAddr,
-    /// How long to go on taking connections once told to stop
+    /// How long to go on serving, not ready, once told to stop
     #[arg(long, env = "CHECKREIN_DRAIN_DELAY", value_name = "TIME", default_value = "0s", value_parser = config::duration)]
     drain_delay: Duration,
-    /// How long to wait for calls in flight once told to stop
+    /// How long to wait for calls in flight after that
     #[arg(long, env = "CHECKREIN_DRAIN_TIMEOUT", value_name = "TIME", default_value = "25s", value_parser = config::duration)]
     drain_timeout: Duration,
     /// Where records of calls go
