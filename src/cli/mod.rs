@@ -54,7 +54,7 @@ enum Verb {
     Schema(schema::Args),
     /// Ask a running gateway whether it is live or ready
     Probe(probe::Args),
-    /// Show what the gateway does: a minute, one process, no network
+    /// Show what the gateway does: some seconds, one process, no network
     Demo(demo::Args),
     /// Print the version
     Version,

@@ -123,12 +123,15 @@ fn told_denied(denied: &Denied) -> Told<'_> {
         Again::After => Some(denied.retry_after.unwrap_or(A_WHILE)),
         Again::Never | Again::Changed | Again::Person => None,
     };
+    // "Try again later" would be a lie where no time brings the tool back.
+    let by_hand = matches!(denied.detail, Detail::Circuit { isolated: true, .. });
+    let hint = if by_hand { DenyCode::ToolQuarantined.hint() } else { denied.code.hint() };
     Told {
         code: denied.code.as_str(),
-        message: sentence(&denied.message, denied.code.hint()),
+        message: sentence(&denied.message, hint),
         executed,
         again,
-        hint: denied.code.hint(),
+        hint,
         retry_after,
         detail: &denied.detail,
     }

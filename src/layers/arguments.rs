@@ -40,9 +40,14 @@ impl ArgumentsCheck {
             .get(&call.agent)
             .and_then(|agent| agent.constraints.get(&self.tool.name));
         if let Some(constraints) = constraints {
-            faults.extend(constraints.faults(tree));
+            let mut narrower = constraints.faults(tree);
+            narrower.retain(|fault| !faults.contains(fault));
+            faults.extend(narrower);
         }
-        faults.extend(template::faults(&self.tool.http, tree));
+        // A value that is wrong already is not told again in the words of the place it would go to.
+        let mut places = template::faults(&self.tool.http, tree);
+        places.retain(|fault| faults.iter().all(|known| known.at != fault.at));
+        faults.extend(places);
         if faults.is_empty() {
             return Ok(());
         }

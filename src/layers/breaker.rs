@@ -90,7 +90,12 @@ impl Breaker {
             Refused::Isolated { since } => (since, None, true),
         };
         trace.note().rule = Some(whose.into());
-        let message = format!("tool {} is temporarily unavailable", self.0.tool);
+        let message = match refused {
+            Refused::Open { .. } => format!("tool {} is temporarily unavailable", self.0.tool),
+            Refused::Isolated { .. } => {
+                format!("tool {} was switched off by a person", self.0.tool)
+            }
+        };
         let denied =
             Denied::new(DenyCode::CircuitOpen, message).detail(Detail::Circuit { since, isolated });
         match wait {

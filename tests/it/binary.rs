@@ -251,4 +251,7 @@ fn the_demo_shows_everything_and_exits_0() {
     ] {
         assert!(out.contains(shown), "{shown} is not in: {out}");
     }
+    let chapter = out.find("6. A write").map(|at| out[at..].trim_end()).expect("a last chapter");
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"));
+    assert!(readme.expect("README.md").contains(chapter), "README.md shows another: {chapter}");
 }

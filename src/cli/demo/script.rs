@@ -16,6 +16,9 @@ const NOTICE: &str = r#"{"order_id":"A17","text":"Your order is on its way."}"#;
 /// How long a mended tool may take to be used again: the open time of the demo's circuit, with its jitter, twice.
 const RECOVERY: Duration = Duration::from_secs(6);
 
+/// What a line under an answer begins with.
+const BELOW: &str = "\n                  ";
+
 type Out<'o> = &'o mut (dyn Write + Send);
 
 /// The whole story. Ends with an error at the first answer that is not what it should be.
@@ -24,6 +27,11 @@ pub(super) async fn tell(
     tools: &Tools,
     out: Out<'_>,
 ) -> Result<(), DemoError> {
+    print(
+        out,
+        "A shop's tools, the gateway in front of them, and an agent whose model is a script; all in this process.",
+    )?;
+    print(out, "`model` is what the model asks for, `answer` what the gateway tells it.")?;
     the_order(gateway, out).await?;
     the_refusal(gateway, out).await?;
     the_retry(gateway, tools, out).await?;
@@ -141,8 +149,8 @@ async fn the_breaker(gateway: SocketAddr, tools: &Tools, out: Out<'_>) -> Result
         let id = format!("again_{n}");
         let arguments = format!(r#"{{"q":"after {n}"}}"#);
         let turned = agent.ask(&[(&id, "flaky_search", &arguments)]).await?;
+        show(out, &turned, &[("flaky_search", &arguments)])?;
         if turned.code(0) == "ok" {
-            show(out, &turned, &[("flaky_search", &arguments)])?;
             return print(
                 out,
                 &format!("   circuit closed again after {:.1} s", began.elapsed().as_secs_f32()),
@@ -199,7 +207,7 @@ pub(super) fn invite(
 ) -> io::Result<()> {
     let json = "-H 'Content-Type: application/json'";
     writeln!(out, "\nThe gateway stays up (Ctrl-C ends it). Try:\n")?;
-    writeln!(out, "  curl -s http://{data}/v1/tools?form=openai-chat")?;
+    writeln!(out, "  curl -s 'http://{data}/v1/tools?form=openai-chat'")?;
     writeln!(out, "  curl -s http://{data}/v1/tools/check_order {json} -d '{A17}'")?;
     writeln!(out, "  curl -s http://{data}/v1/tools/check_order {json} -d '{{\"order_id\":17}}'")?;
     writeln!(
@@ -211,7 +219,7 @@ pub(super) fn invite(
         "  curl -s -X POST http://{tools}/switch/search/down     # break the search; …/up mends it"
     )?;
     writeln!(out, "  curl -s http://{health}/metrics | grep checkrein_breaker_state")?;
-    writeln!(out, "  curl -s http://{health}/ready?verbose")?;
+    writeln!(out, "  curl -s 'http://{health}/ready?verbose'")?;
     out.flush()
 }
 
@@ -219,42 +227,43 @@ fn title(out: Out<'_>, title: &str, what: &str) -> Result<(), DemoError> {
     print(out, &format!("\n{title}\n   {what}"))
 }
 
-/// One line for what was asked, one for what came back.
+/// A line for what was asked, and what came back.
 fn show(out: Out<'_>, turned: &Turned, asked: &[(&str, &str)]) -> Result<(), DemoError> {
     for ((tool, arguments), (id, answer)) in asked.iter().zip(&turned.answers) {
         print(out, &format!("   model  {id}: {tool} {arguments}"))?;
-        print(out, &format!("   answer {id}: {}", one_line(answer)))?;
+        print(out, &format!("   answer {id}: {}", told(answer)))?;
     }
     Ok(())
 }
 
-fn one_line(answer: &Value) -> String {
-    let text = |name: &str| answer.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+/// What an agent process reads first, then on lines of their own the words its model reads.
+fn told(answer: &Value) -> String {
+    let text = |name: &str| answer.get(name).and_then(Value::as_str).unwrap_or_default();
     if answer.get("ok") == Some(&Value::Bool(true)) {
         let attempts = answer.get("attempts").and_then(Value::as_u64).unwrap_or(1);
         let value = answer.get("value").map(Value::to_string).unwrap_or_default();
         return format!("ok {value} ({attempts} attempt{})", if attempts == 1 { "" } else { "s" });
     }
-    let mut line = format!(
-        "{} (executed: {}, retry: {}) {}",
+    let wait = answer.get("retry_after_ms").and_then(Value::as_u64);
+    let mut lines = format!(
+        "{} (executed: {}, retry: {}{})",
         text("error"),
         text("executed"),
         text("retry"),
-        text("message")
+        wait.map(|wait| format!(" {wait} ms")).unwrap_or_default()
     );
+    let mut line = |words: &str| lines.push_str(&format!("{BELOW}{words}"));
+    line(text("message"));
     for fault in answer.get("faults").and_then(Value::as_array).into_iter().flatten() {
         let part = |name: &str| fault.get(name).and_then(Value::as_str).unwrap_or_default();
-        line.push_str(&format!(
-            "; {}: expected {}, got {}",
-            part("at"),
-            part("expected"),
-            part("got")
-        ));
+        line(&format!("{}: expected {}, got {}", part("at"), part("expected"), part("got")));
     }
-    if let Some(names) = answer.get("alternatives") {
-        line.push_str(&format!("; may use: {names}"));
+    let names = answer.get("alternatives").and_then(Value::as_array);
+    let names: Vec<_> = names.into_iter().flatten().filter_map(Value::as_str).collect();
+    if !names.is_empty() {
+        line(&format!("it may use: {}", names.join(", ")));
     }
-    line
+    lines
 }
 
 fn expect(

@@ -129,7 +129,11 @@ fn details_show_as_their_members() {
     has(DenyCode::ArgumentsTooLarge, Detail::Size { is: 9, limit: 5 }, "at most 5 bytes");
     let since = Instant::now;
     let isolated = |isolated| Detail::Circuit { since: since(), isolated };
-    has(DenyCode::CircuitOpen, isolated(true), r#""retry":"person""#);
+    has(
+        DenyCode::CircuitOpen,
+        isolated(true),
+        r#""retry":"person","hint":"use another tool; this one waits for a person""#,
+    );
     has(DenyCode::CircuitOpen, isolated(false), r#""retry":"after","retry_after_ms":1000"#);
 }
 

@@ -23,6 +23,7 @@ use crate::call::{
     Class, Delivery, ErrorClass, Evidence, Failed, IdempotencyKey, Phase, Progress, TimedOutBy,
     ToolCall, ToolResult, Verdict,
 };
+use crate::policy::quantity::spell;
 use crate::policy::snapshot::Timeouts;
 
 /// An attempt at the tool.
@@ -140,7 +141,8 @@ impl TimeoutLayer {
             None => progress.phase() >= Phase::Sending,
         };
         let health = self.health(&call, progress, by);
-        let failed = self.failure(progress, by, sent, health);
+        let limit = self.limit(by, call.deadline.saturating_duration_since(progress.started()));
+        let failed = failure(progress, by, &limit, sent, health);
         if sent {
             self.part(call, exchange);
         }
@@ -182,32 +184,56 @@ impl TimeoutLayer {
         }
     }
 
-    fn failure(&self, progress: &Progress, by: TimedOutBy, sent: bool, health: Verdict) -> Failed {
-        let waited = progress.started().elapsed().as_millis();
-        let (code, delivery, evidence, message) = if sent {
-            let message = format!("the tool did not answer in {waited} ms ({} limit)", by.as_str());
-            (FailCode::UpstreamTimeout, Delivery::Unknown, None, message)
-        } else {
-            let message =
-                format!("the tool could not be reached in {waited} ms ({} limit)", by.as_str());
-            let evidence = Some(Evidence::ConnectFailed);
-            (FailCode::UpstreamUnreachable, Delivery::NotSent, evidence, message)
-        };
-        let mut failed = Failed::new(code, Class::Transient, delivery, health, message);
-        failed.evidence = evidence;
-        failed.timed_out_by = Some(by);
-        failed.error_class = match by {
-            _ if progress.phase() < Phase::Connected => ErrorClass::TimeoutConnect,
-            TimedOutBy::Connect => ErrorClass::TimeoutConnect,
-            TimedOutBy::FirstByte => ErrorClass::TimeoutFirstByte,
-            TimedOutBy::Idle
-            | TimedOutBy::Total
-            | TimedOutBy::Loop
-            | TimedOutBy::Call
-            | TimedOutBy::Run => ErrorClass::TimeoutTotal,
-        };
-        failed
+    /// The limit that fired, in words: how long, and which.
+    fn limit(&self, by: TimedOutBy, left: Duration) -> String {
+        let left = || spell_up(left);
+        match by {
+            TimedOutBy::Connect => format!("its limit of {} (connect)", spell(self.limits.connect)),
+            TimedOutBy::FirstByte => {
+                format!("its limit of {} (first byte)", spell(self.limits.first_byte))
+            }
+            TimedOutBy::Idle => format!("its limit of {} (idle)", spell(self.limits.idle)),
+            TimedOutBy::Total => format!("its limit of {} (total)", spell(self.limits.total)),
+            TimedOutBy::Loop => format!("the {} left for all its attempts", left()),
+            TimedOutBy::Call => format!("the {} left of the call's time", left()),
+            TimedOutBy::Run => format!("the {} left of the run's time", left()),
+        }
     }
+}
+
+fn failure(
+    progress: &Progress,
+    by: TimedOutBy,
+    limit: &str,
+    sent: bool,
+    health: Verdict,
+) -> Failed {
+    let (code, delivery, evidence, message) = if sent {
+        let message = format!("the tool did not answer within {limit}");
+        (FailCode::UpstreamTimeout, Delivery::Unknown, None, message)
+    } else {
+        let message = format!("the tool could not be reached within {limit}");
+        (FailCode::UpstreamUnreachable, Delivery::NotSent, Some(Evidence::ConnectFailed), message)
+    };
+    let mut failed = Failed::new(code, Class::Transient, delivery, health, message);
+    failed.evidence = evidence;
+    failed.timed_out_by = Some(by);
+    failed.error_class = match by {
+        _ if progress.phase() < Phase::Connected => ErrorClass::TimeoutConnect,
+        TimedOutBy::Connect => ErrorClass::TimeoutConnect,
+        TimedOutBy::FirstByte => ErrorClass::TimeoutFirstByte,
+        TimedOutBy::Idle
+        | TimedOutBy::Total
+        | TimedOutBy::Loop
+        | TimedOutBy::Call
+        | TimedOutBy::Run => ErrorClass::TimeoutTotal,
+    };
+    failed
+}
+
+/// To the next whole millisecond: "0s left" would be no limit at all.
+fn spell_up(time: Duration) -> String {
+    spell(time.saturating_add(Duration::from_nanos(999_999)))
 }
 
 /// The limit that fires first from where the attempt stands, and its name; on a tie the tool's own.

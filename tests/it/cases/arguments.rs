@@ -219,6 +219,38 @@ async fn bb_j15_arguments_wrapped_too_deep_name_the_field_and_the_right_ones() {
 }
 
 #[tokio::test]
+async fn one_wrong_value_is_told_once_whoever_finds_it_wrong() {
+    let tool = ScriptedTool::start().await;
+    let narrower = "{ type: object, required: [order_id], additionalProperties: true, \
+        properties: { order_id: { type: string, minLength: 1, maxLength: 80 } } }";
+    let gateway = Fixture::new()
+        .with(
+            "  default:\n    allow:",
+            &format!("  default:\n    constraints: {{ lookup_order: {narrower} }}\n    allow:"),
+        )
+        .start(&tool)
+        .await;
+    // Wanted by the schema, by the agent's constraint and by the path, each for itself.
+    for (n, (text, at)) in [
+        ("{}", vec!["/order_id"]),
+        (r#"{"order_id":null}"#, vec!["/order_id"]),
+        (r#"{"order_id":""}"#, vec!["/order_id"]),
+        (r#"{"order_id":".."}"#, vec!["/order_id"]),
+        (r#"{"order":7}"#, vec!["/order_id", "/order"]),
+    ]
+    .iter()
+    .enumerate()
+    {
+        for answer in both(&gateway, &format!("once-{n}"), "lookup_order", text).await {
+            let faults = answer["faults"].as_array().expect("faults");
+            let places: Vec<_> = faults.iter().filter_map(|fault| fault["at"].as_str()).collect();
+            assert_eq!(places, *at, "{answer}");
+        }
+    }
+    assert_eq!(tool.requests().len(), 0);
+}
+
+#[tokio::test]
 async fn the_envelope_is_refused_with_a_problem_that_names_its_fault() {
     let (tool, gateway) = shop().await;
     let body = create("E1");

@@ -237,6 +237,7 @@ async fn a_shadow_breaker_counts_and_refuses_nothing_and_an_isolated_one_refuses
     let outcome = rig.ask("look").await;
     assert_eq!(denied(&outcome).code, DenyCode::CircuitOpen);
     assert_eq!(denied(&outcome).retry_after, None);
+    assert_eq!(denied(&outcome).message, "tool look was switched off by a person");
     assert_eq!(rig.backend.hits(), 0);
 }
 

@@ -68,6 +68,8 @@ async fn bb_r06_a_drip_does_not_extend_the_total() {
     let outcome = rig.ask("look").await;
     assert_eq!(began.elapsed(), S);
     assert_eq!(failed(&outcome).timed_out_by, Some(TimedOutBy::Total));
+    let said = "the tool did not answer within its limit of 1s (total)";
+    assert_eq!(failed(&outcome).message, said);
     assert_eq!(rig.backend.running(), 0, "the exchange is cut");
 }
 
