@@ -1,5 +1,5 @@
-//! The end: not ready at once, served until the delay is over, then no new calls; those in flight finish, the last
-//! record is written.
+//! The end: not ready at once, served until the delay is over, then no new calls; those in flight finish, the rest is
+//! left to the end of its runtime.
 
 use std::future::Future;
 use std::time::Duration;
@@ -13,6 +13,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 impl Gateway {
     /// Drains and ends every task. `hurry` = a second signal: what is left is left. True = all ended by itself.
+    /// Records are closed by the caller, after the runtimes: what is left is recorded as its task is dropped.
     pub(super) async fn drain(&self, hurry: impl Future<Output = ()>) -> bool {
         tracing::info!("draining");
         self.health.draining();
@@ -33,7 +34,6 @@ impl Gateway {
             tracing::debug!(all_taken = taken.is_ok(), "listeners closed");
         }
         self.stop.cancel();
-        self.records.close();
         tracing::info!("drained");
         ended
     }

@@ -133,7 +133,9 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
 impl Running {
     /// Drains as SIGTERM does and ends every task. True = all that was in flight has ended by itself.
     pub async fn shutdown(self) -> bool {
-        self.gateway.drain(std::future::pending()).await
+        let ended = self.gateway.drain(std::future::pending()).await;
+        self.gateway.records.close();
+        ended
     }
 
     /// Reads the policy at once, as SIGHUP does.

@@ -35,6 +35,7 @@ pub fn run(config: Config, secrets: Secrets) -> Result<(), StartError> {
             // A worker that panicked has said so itself; the drain is over either way.
             drop(thread.join());
         }
+        gateway.records.close();
         Ok(())
     });
     // A look at a policy on a mount that hangs must not hold the process.

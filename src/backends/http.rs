@@ -25,6 +25,8 @@ use crate::telemetry::record::wall_clock;
 const MAX_REDIRECTS: usize = 3;
 /// Of an answer that is no success this much is read, for its text.
 const MAX_ERROR_BODY: usize = 64 * 1024;
+/// Stands for the text of an answer that did not come to its end.
+const CUT_TEXT: &str = "(its text was cut)";
 
 /// The way to one HTTP tool. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -81,7 +83,11 @@ impl Inner {
                 self.way.send(request.to_http()?, ask).await.map_err(classify::unanswered)?;
             let status = head.status.as_u16();
             match classify::kind(status) {
-                Kind::Success => return self.success(status, head.headers, body).await,
+                Kind::Success => {
+                    let why = "its end did not come in time";
+                    self.head_came(call, || classify::cut(status, self.tool.effect, why));
+                    return self.success(status, head.headers, body).await;
+                }
                 Kind::Redirect if hops < MAX_REDIRECTS => {
                     match self.next_hop(status, &head.headers, &request) {
                         Some(next) => {
@@ -90,11 +96,11 @@ impl Inner {
                             request = next;
                             hops += 1;
                         }
-                        None => return Err(self.failure(status, &head.headers, body).await),
+                        None => return Err(self.failure(call, status, &head.headers, body).await),
                     }
                 }
                 Kind::Redirect | Kind::Failure => {
-                    return Err(self.failure(status, &head.headers, body).await);
+                    return Err(self.failure(call, status, &head.headers, body).await);
                 }
             }
         }
@@ -146,21 +152,33 @@ impl Inner {
         }
     }
 
+    /// From the head on a body that stalls leaves no more doubt than one that is cut.
+    fn head_came(&self, call: &ToolCall, if_cut: impl FnOnce() -> Failed) {
+        if let Some(progress) = &call.progress {
+            progress.head_came(if_cut());
+        }
+    }
+
     /// A status that is no success, with the tool's own text as far as it could be had: a cut body changes nothing.
     async fn failure(
         &self,
+        call: &ToolCall,
         status: u16,
         headers: &HeaderMap,
         body: crate::egress::AnswerBody,
     ) -> Failed {
+        let judge = |text: &str| {
+            classify::status(status, headers, text, Promises::of(&self.tool), wall_clock())
+        };
+        self.head_came(call, || judge(CUT_TEXT));
         let limit = self.response_bytes.min(MAX_ERROR_BODY);
         let text = match body::read(body, headers, limit).await {
             BodyEnd::Whole(bytes) => answer::error_text(&self.tool.result, &bytes),
             BodyEnd::TooLarge => format!("(its text is over {limit} bytes)"),
-            BodyEnd::Cut(_) => "(its text was cut)".into(),
+            BodyEnd::Cut(_) => CUT_TEXT.into(),
             BodyEnd::Coded(name) => format!("(its text is coded as `{name}`)"),
         };
-        classify::status(status, headers, &text, Promises::of(&self.tool), wall_clock())
+        judge(&text)
     }
 
     /// Where a read goes next; `None` = the redirect is the answer.

@@ -2,7 +2,7 @@
 
 use super::Effect;
 use super::code::{Executed, FailCode};
-use super::outcome::{CallError, Class, Delivery, Ended, Failed, Verdict};
+use super::outcome::{CallError, Class, Delivery, Denied, Detail, Ended, Failed, Verdict};
 
 /// Only a read whose failure was transient (decisions.md §8); the further questions are `retry`'s.
 pub fn retryable(effect: Effect, failed: &Failed) -> bool {
@@ -22,6 +22,10 @@ pub fn verdict(ended: &Ended) -> Verdict {
 /// What an answer says under `executed`.
 pub fn executed(error: &CallError) -> Executed {
     match error {
+        // This call sent nothing, but the operation it names was done.
+        CallError::Denied(Denied { detail: Detail::Changed { executed: true, .. }, .. }) => {
+            Executed::Yes
+        }
         CallError::Denied(denied) => denied.code.executed(),
         CallError::Unknown(_) => Executed::Unknown,
         CallError::Failed(failed) => match failed.delivery {

@@ -1,10 +1,12 @@
 //! Phases of an attempt: marked by back ends, heard by `timeout`. No timers here.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
+
+use super::outcome::Failed;
 
 /// How far an attempt got. Order is the order of time; `Progress` may repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +49,7 @@ struct Inner {
     /// One more than the microseconds from `started` to the mark of each phase; 0 = not reached.
     at: [AtomicU64; 7],
     marked: Notify,
+    if_cut: Mutex<Option<Box<Failed>>>,
 }
 
 impl Progress {
@@ -56,6 +59,7 @@ impl Progress {
             phase: AtomicU8::new(0),
             at: Default::default(),
             marked: Notify::new(),
+            if_cut: Mutex::default(),
         }))
     }
 
@@ -84,6 +88,18 @@ impl Progress {
     pub fn reached(&self, phase: Phase) -> Option<Duration> {
         let micros = self.0.at.get(phase as usize)?.load(Ordering::Acquire);
         micros.checked_sub(1).map(Duration::from_micros)
+    }
+
+    /// The head of the answer is here: what the attempt comes to should nothing of its body follow. The back end
+    /// judges it, because it alone reads statuses.
+    pub fn head_came(&self, if_cut: Failed) {
+        *self.0.if_cut.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(if_cut));
+    }
+
+    /// What the head of the answer, if it came, settles without its body.
+    pub fn if_cut(&self) -> Option<Failed> {
+        let known = self.0.if_cut.lock().unwrap_or_else(PoisonError::into_inner);
+        known.as_deref().cloned()
     }
 
     /// Waits for the next mark. One listener: `timeout`.

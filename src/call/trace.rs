@@ -37,6 +37,8 @@ pub struct Noted {
     pub operation: Option<OperationId>,
     pub occurrence: u32,
     pub circuit: Option<&'static str>,
+    /// Attempts whose verdict the circuit has heard on their own (`count_by: attempt`), the first ones.
+    pub told_circuit: usize,
     /// Back-off slept before the attempt about to start.
     pub next_delay: Duration,
     /// Whose deadline `call.deadline` is: the run's, the caller's or the loop's; `None` counts as the caller's.

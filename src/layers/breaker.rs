@@ -73,13 +73,16 @@ impl Breaker {
         own && upstream
     }
 
-    /// An attempt failed and another will follow: its own verdict, where attempts are counted.
+    /// An attempt failed and another may follow: its own verdict, where attempts are counted. Should none follow
+    /// after all, the call has no verdict left to give.
     pub fn attempt_failed(&self, call: &ToolCall, failed: &Failed, took: Duration) {
         if let (true, Some(side), Some(generation)) =
             (self.0.count_by_attempt && !call.single_attempt, &self.0.own, call.admitted)
         {
             let now = Instant::now();
             side.with(|c| c.record(Admission::closed(generation), failed.health, took, now));
+            let mut noted = call.trace.note();
+            noted.told_circuit = noted.attempts.len();
         }
     }
 
@@ -143,6 +146,13 @@ struct Held {
 }
 
 impl Held {
+    /// Gives the admission back; its verdict has been told.
+    fn release(mut self) {
+        if let Some(admission) = self.admission.take() {
+            self.side.with(|circuit| circuit.give_back(admission, Instant::now()));
+        }
+    }
+
     fn settle(mut self, verdict: Verdict, took: Duration) {
         let Some(admission) = self.admission.take() else { return };
         let heard = self.side.with(|c| c.record(admission, verdict, took, Instant::now()));
@@ -197,17 +207,26 @@ pub struct BreakerPermit {
 
 impl Permit for BreakerPermit {
     fn stamp(&self, call: &mut ToolCall) {
-        let admissions = [&self.own, &self.upstream].map(|held| held.as_ref()?.admission);
-        let probes = admissions.iter().flatten().any(Admission::is_probe);
-        let watched = self.own.as_ref().is_some_and(|held| held.side.shadow);
-        call.admitted = admissions[0].map(|admission| admission.generation);
-        call.single_attempt = probes && !watched;
+        // A circuit that only watches bends nothing, a probe's number of attempts neither.
+        let probes = |held: &Held| {
+            !held.side.shadow && held.admission.as_ref().is_some_and(Admission::is_probe)
+        };
+        let own = self.own.as_ref();
+        call.admitted = own.and_then(|held| held.admission).map(|admission| admission.generation);
+        call.single_attempt = own.is_some_and(probes) || self.upstream.as_ref().is_some_and(probes);
     }
 
     fn settle(self, ended: &Ended) {
-        let took = self.trace.note().attempts.last().map_or(Duration::ZERO, |note| note.total);
-        if let Some(own) = self.own {
-            own.settle(verdict(ended), took);
+        let (took, told) = {
+            let noted = self.trace.note();
+            let took = noted.attempts.last().map_or(Duration::ZERO, |note| note.total);
+            (took, noted.told_circuit > 0 && noted.told_circuit == noted.attempts.len())
+        };
+        match self.own {
+            // The last attempt was counted when it ended, and has perhaps opened the circuit: said once.
+            Some(own) if told => own.release(),
+            Some(own) => own.settle(verdict(ended), took),
+            None => {}
         }
         if let Some(upstream) = self.upstream {
             upstream.settle(connects(ended), took);

@@ -24,6 +24,8 @@ use crate::telemetry::metrics::ToolMetrics;
 
 /// When to come back to a ledger that could not be written.
 const LEDGER_BACK: Duration = Duration::from_secs(1);
+/// Label of an end that nobody knows.
+const UNKNOWN: &str = "unknown";
 
 #[derive(Debug, Clone)]
 pub struct JournalLayer {
@@ -97,6 +99,7 @@ impl JournalLayer {
         trace: &Trace,
         attempt: impl Future<Output = Result<ToolResult, Failed>>,
     ) -> Outcome {
+        let lost = LostSight { metrics: &self.metrics, trace, known: false };
         let (gate, ended) = {
             let mut attempt = pin!(attempt);
             let mut keeping = pin!(self.keep(&ticket, keeper, trace));
@@ -118,6 +121,7 @@ impl JournalLayer {
             Gate::Opened => true,
             Gate::Unrecorded(error) => return Err(unavailable(&error).into()),
         };
+        lost.end_is_known();
         self.finish(ticket, sent, trace, ended).await
     }
 
@@ -149,16 +153,25 @@ impl JournalLayer {
     ) -> Outcome {
         let key = ticket.key();
         let (end, outcome) = settle(key, sent, ended);
-        self.metrics.write_end(name(&end));
-        if let End::NotExecuted(_, evidence) = &end {
-            trace.note().evidence = Some(evidence.to_string());
-        }
+        let evidence = match &end {
+            End::NotExecuted(_, evidence) => Some(evidence.to_string()),
+            End::Executed(_) | End::ExecutedWithError(_) | End::Unknown(_) => None,
+        };
+        let ended = name(&end);
         match self.ledger.finish(ticket, end).await {
-            Ok(()) => outcome,
+            // Fail closed at the end as at the start. The entry stays an intent without an end; what the tool said
+            // is told to the log alone, for whoever checks.
+            Err(error) if sent => {
+                tracing::error!(operation = %key.id(), %ended, %error, "the end of a write is not on record");
+                self.metrics.write_end(UNKNOWN);
+                Err(unknown(key, &Failed::internal(format!("sent, but {error}"))).into())
+            }
             // Not sent is not sent, whether or not it is written down: no intent means as much.
-            Err(_) if !sent => outcome,
-            // Fail closed at the end as at the start. The entry stays an intent without an end.
-            Err(error) => Err(unknown(key, &Failed::internal(format!("sent, but {error}"))).into()),
+            Ok(()) | Err(_) => {
+                self.metrics.write_end(ended);
+                trace.note().evidence = evidence;
+                outcome
+            }
         }
     }
 }
@@ -225,7 +238,29 @@ fn name(end: &End) -> &'static str {
     match end {
         End::Executed(_) | End::ExecutedWithError(_) => "executed",
         End::NotExecuted(..) => "not_executed",
-        End::Unknown(_) => "unknown",
+        End::Unknown(_) => UNKNOWN,
+    }
+}
+
+/// Counts the end of a write that was sent and then lost from sight: a panic of ours, or the runtime went away. Its
+/// entry is unknown by then, because its ticket was dropped after the intent.
+struct LostSight<'a> {
+    metrics: &'a ToolMetrics,
+    trace: &'a Trace,
+    known: bool,
+}
+
+impl LostSight<'_> {
+    fn end_is_known(mut self) {
+        self.known = true;
+    }
+}
+
+impl Drop for LostSight<'_> {
+    fn drop(&mut self) {
+        if !self.known && self.trace.note().sent {
+            self.metrics.write_end(UNKNOWN);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Hears every end once, refusals too: metrics, the record, the run's memory.
 //!
-//! An agent that goes away before the end leaves a guard that counts `abandoned`; a guard only counts.
+//! An agent that goes away before the end leaves a guard: its call is counted and recorded as `abandoned`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,8 +10,10 @@ use tower::{Layer, Service};
 
 use super::gate::{Answering, Below};
 use crate::call::outcome::outcome_label;
+use crate::call::trace::Noted;
 use crate::call::{
-    AgentId, CallError, Digest, Outcome, Source, ToolCall, ToolName, ToolResult, code, judge,
+    AgentId, CallError, Digest, Effect, Outcome, Source, ToolCall, ToolName, ToolResult, code,
+    judge,
 };
 use crate::policy::snapshot::{Snapshot, Tool};
 use crate::run::Runs;
@@ -106,12 +108,14 @@ impl Drop for Guard {
         if self.ended {
             return;
         }
-        let label = match (std::thread::panicking(), self.call.trace.note().sent) {
-            (true, true) => code::OUTCOME_UNKNOWN,
+        let noted = self.call.trace.note().clone();
+        let label = match (std::thread::panicking(), noted.sent) {
+            // Not by a panic alone: a runtime may end under a write.
+            (_, true) => code::OUTCOME_UNKNOWN,
             (true, false) => code::FailCode::Internal.as_str(),
-            (false, _) => ABANDONED,
+            (false, false) => ABANDONED,
         };
-        self.observer.count(&self.call, label);
+        self.observer.lost(&self.call, label, &noted);
     }
 }
 
@@ -129,6 +133,25 @@ impl Observer {
         if let Some(agent) = self.agents.get(&call.agent) {
             agent.call(label);
         }
+    }
+
+    /// Nobody hears the end of this call: what is known of it is written down all the same.
+    fn lost(&self, call: &ToolCall, label: &'static str, noted: &Noted) {
+        self.count(call, label);
+        let effect = self.effect(&call.tool);
+        // A write is out once its gate has opened; a read perhaps as soon as there is an attempt.
+        let sent = noted.sent || (effect != Effect::Write.as_str() && !noted.attempts.is_empty());
+        let executed = if sent { code::Executed::Unknown } else { code::Executed::No };
+        self.recorder.call(&CallFacts {
+            call,
+            effect,
+            revision: &self.snapshot.revision.0,
+            outcome: label,
+            executed: executed.as_str(),
+            result: None,
+            duration: call.began.elapsed(),
+            noted,
+        });
     }
 
     fn ended(&self, call: &ToolCall, mut outcome: Outcome) -> Outcome {

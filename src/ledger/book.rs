@@ -248,7 +248,8 @@ impl Book {
             }
             End::NotExecuted(failed, _) => {
                 let calls = std::mem::take(&mut entry.calls);
-                entry.failures.extend(calls.into_iter().map(|caller| (caller, failed.clone())));
+                let of = |caller| (caller, entry.digest, failed.clone());
+                entry.failures.extend(calls.into_iter().map(of));
                 let over = entry.failures.len().saturating_sub(MAX_FAILURES);
                 entry.failures.drain(..over);
                 State::NotExecuted { at }

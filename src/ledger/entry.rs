@@ -74,7 +74,8 @@ pub(super) struct Entry {
     pub(super) digest: Digest,
     pub(super) arguments: Option<Arguments>,
     pub(super) calls: Vec<Caller>,
-    pub(super) failures: Vec<(Caller, Failed)>,
+    /// Who asked what with which arguments, and what became of it.
+    pub(super) failures: Vec<(Caller, Digest, Failed)>,
     pub(super) state: State,
     pub(super) ttl: Duration,
 }
@@ -219,7 +220,11 @@ pub(super) fn decide(history: &[Entry], intent: &Intent) -> Decision {
     let Some(current) = history.last() else {
         return Decision::Claim { occurrence: 0, identical: false };
     };
-    let failure = current.failures.iter().find(|(caller, _)| *caller == who).map(|(_, why)| why);
+    // The newest, and of these very arguments: what did not happen binds nobody to it.
+    let met = |(caller, digest, _): &&(Caller, Digest, Failed)| {
+        *caller == who && *digest == intent.operation.arguments
+    };
+    let failure = current.failures.iter().rev().find(met).map(|(_, _, why)| why);
     match (&current.state, failure) {
         (State::Claimed { .. } | State::Intent { .. }, _) => current.join(intent),
         (State::Unknown { .. }, _) => Decision::Refuse(current.review(intent)),

@@ -6,6 +6,7 @@
 )]
 
 mod breaker_cases;
+mod fault_cases;
 mod limit_cases;
 mod read_cases;
 pub(crate) mod rig;

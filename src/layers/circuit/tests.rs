@@ -250,7 +250,7 @@ fn consecutive_outside_window_a_slow_outage_with_sparse_calls_still_trips() {
 }
 
 #[test]
-fn rolling_window_across_a_boundary_sees_the_whole_burst() {
+fn rolling_window_across_boundary_sees_the_whole_burst() {
     let ratio = RatioPolicy { above_permille: 500, min_calls: 10, window: 10 * S };
     let mut policy = policy();
     policy.consecutive_failures = 1000;

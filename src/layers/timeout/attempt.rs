@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::call::{AttemptNote, ErrorClass, Failed, Phase, Progress, ToolCall, ToolResult};
+use crate::call::{
+    AttemptNote, ErrorClass, Failed, Phase, Progress, TimedOutBy, ToolCall, ToolResult,
+};
 use crate::layers::state::ToolState;
 use crate::policy::snapshot::Tool;
 use crate::run::Runs;
@@ -55,9 +57,12 @@ impl Begun {
 
     pub fn end(mut self, ended: &Result<ToolResult, Failed>) {
         self.ended = true;
-        let note = self.note(ended);
+        let (error_class, status, timed_out_by) = match ended {
+            Ok(result) => (ErrorClass::None, result.head.as_ref().map(|head| head.status), None),
+            Err(failed) => (failed.error_class, failed.status, failed.timed_out_by),
+        };
+        let note = self.note(error_class, status, timed_out_by);
         let metrics = &self.to.metrics;
-        metrics.attempt(note.error_class);
         for (phase, time) in [
             ("connect", note.connect),
             ("first_byte", note.first_byte),
@@ -73,6 +78,12 @@ impl Begun {
             self.to.state.cooldown.set(failed.retry_after);
             metrics.cooldown();
         }
+        self.write_down(note);
+    }
+
+    /// Metric, record and pad: every attempt once in each, however it ended.
+    fn write_down(&self, note: AttemptNote) {
+        self.to.metrics.attempt(note.error_class);
         self.to.recorder.attempt(&self.call, &note);
         let mut noted = self.call.trace.note();
         noted.at_tool += note.total;
@@ -80,11 +91,12 @@ impl Begun {
         noted.attempts.push(note);
     }
 
-    fn note(&self, ended: &Result<ToolResult, Failed>) -> AttemptNote {
-        let (error_class, status, timed_out_by) = match ended {
-            Ok(result) => (ErrorClass::None, result.head.as_ref().map(|head| head.status), None),
-            Err(failed) => (failed.error_class, failed.status, failed.timed_out_by),
-        };
+    fn note(
+        &self,
+        error_class: ErrorClass,
+        status: Option<u16>,
+        timed_out_by: Option<TimedOutBy>,
+    ) -> AttemptNote {
         let before = self.call.trace.note().attempts.len();
         AttemptNote {
             number: u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1),
@@ -103,11 +115,12 @@ impl Begun {
 impl Drop for Begun {
     fn drop(&mut self) {
         if !self.ended {
-            self.to.metrics.attempt(if self.progress.phase() < Phase::Sending {
+            let error_class = if self.progress.phase() < Phase::Sending {
                 ErrorClass::ResetBeforeSend
             } else {
                 ErrorClass::ResetAfterSend
-            });
+            };
+            self.write_down(self.note(error_class, None, None));
         }
     }
 }

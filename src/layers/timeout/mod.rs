@@ -143,21 +143,43 @@ impl TimeoutLayer {
         let health = self.health(&call, progress, by);
         let limit = self.limit(by, call.deadline.saturating_duration_since(progress.started()));
         let failed = failure(progress, by, &limit, sent, health);
+        let settled = progress.if_cut().filter(|_| sent).and_then(|cut| self.settled(cut, &failed));
         if sent {
-            self.part(call, exchange);
+            // Only an end that nobody knows may be changed by a late answer: what the head settled frees or ends
+            // the operation, and the entry may be another attempt's by then.
+            let open = settled.as_ref().is_none_or(|cut| cut.delivery == Delivery::Unknown);
+            self.part(call, exchange, open);
         }
-        Err(failed)
+        Err(settled.unwrap_or(failed))
     }
 
-    /// A read is cut here; a write that may be under way goes on, its place with it.
-    fn part(&self, call: ToolCall, exchange: Exchange) {
+    /// The head came and the body did not: the status stands, and a write that succeeded has lost its result. A
+    /// read whose success never ended has simply run out of time.
+    fn settled(&self, cut: Failed, late: &Failed) -> Option<Failed> {
+        match (&self.then, cut.delivery) {
+            (Then::Cancel, Delivery::Done) => None,
+            (Then::Drain { .. }, Delivery::Done) => Some(Failed {
+                health: late.health,
+                error_class: late.error_class,
+                timed_out_by: late.timed_out_by,
+                ..cut
+            }),
+            (
+                Then::Cancel | Then::Drain { .. },
+                Delivery::NotSent | Delivery::Refused | Delivery::Unknown,
+            ) => Some(Failed { timed_out_by: late.timed_out_by, ..cut }),
+        }
+    }
+
+    /// A read is cut here; a write that may be under way goes on, its place with it. `open`: its end is not known.
+    fn part(&self, call: ToolCall, exchange: Exchange, open: bool) {
         let Then::Drain { limit, tasks, late } = &self.then else { return };
         let Some(entry) = call.entry else { return };
         let (limit, late, place) = (*limit, late.clone(), call.place);
         tasks.spawn(async move {
             let answered = tokio::time::timeout(limit, exchange).await;
             drop(place);
-            if let Ok(ended) = answered {
+            if let (Ok(ended), true) = (answered, open) {
                 // A late answer changes an unknown entry and no other, so the entry's first end comes first.
                 entry.ended.cancelled().await;
                 late(&entry.key, ended);

@@ -42,7 +42,7 @@ async fn bb_b01_a_probe_that_hangs_ends_by_its_total_and_the_breaker_closes_with
 }
 
 #[tokio::test(start_paused = true)]
-async fn bb_b02_a_probe_whose_agent_goes_away_gives_its_slot_back_at_once() {
+async fn bb_b02_dropped_probe_recovers_its_slot_at_once() {
     let rig = Rig::one(read(2, 5 * S));
     open(&rig, 2).await;
     advance(5 * S).await;
@@ -58,7 +58,7 @@ async fn bb_b02_a_probe_whose_agent_goes_away_gives_its_slot_back_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bb_b03_a_neutral_probe_frees_the_slot_and_neither_closes_nor_reopens() {
+async fn bb_b03_neutral_probe_frees_slot_and_neither_closes_nor_reopens() {
     let rig = Rig::one(read(2, 5 * S));
     open(&rig, 2).await;
     advance(5 * S).await;
@@ -70,7 +70,7 @@ async fn bb_b03_a_neutral_probe_frees_the_slot_and_neither_closes_nor_reopens() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn bb_b04_half_open_lets_one_of_fifty_through_and_refuses_the_rest_at_once() {
+async fn bb_b04_one_probe_under_50_callers_and_the_rest_refused_at_once() {
     let rig = Rig::one(read(2, 5 * S));
     open(&rig, 2).await;
     advance(5 * S).await;
@@ -94,7 +94,7 @@ async fn bb_b04_half_open_lets_one_of_fifty_through_and_refuses_the_rest_at_once
 }
 
 #[tokio::test(start_paused = true)]
-async fn bb_b07_what_a_tool_says_of_the_request_never_opens_the_breaker() {
+async fn bb_b07_four_xx_is_neutral_and_never_opens_the_breaker() {
     let rig = Rig::one(read(5, 5 * S));
     for _ in 0..5 {
         for answer in [400, 401, 404, 422] {
@@ -108,7 +108,7 @@ async fn bb_b07_what_a_tool_says_of_the_request_never_opens_the_breaker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bb_b11_window_counts_stay_within_bounds_over_ten_thousand_calls() {
+async fn bb_b11_window_counts_bounded_over_ten_thousand_calls() {
     let window = RatioPolicy { above_permille: 500, min_calls: 10, window: 10 * S };
     let mut policy = breaker(1_000_000, S);
     policy.failure_ratio = Some(window);
@@ -180,7 +180,7 @@ async fn own_refusals_are_neutral_and_order_01_a_later_refusal_gives_the_permit_
 }
 
 #[tokio::test(start_paused = true)]
-async fn order_01_a_probe_refused_by_the_bucket_leaves_the_slot_free() {
+async fn order_01_later_refusal_returns_permit_of_a_probe() {
     let mut limited = read(2, 5 * S);
     limited.rate_limit = Some(super::rig::rate("tool:look", 20 * S, 2));
     let rig = Rig::one(limited);

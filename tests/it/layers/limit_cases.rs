@@ -56,7 +56,7 @@ async fn bb_n13_ten_places_run_ten_of_a_hundred_and_refuse_ninety_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn places_are_conserved_when_agents_go_away_and_calls_are_refused() {
+async fn places_conserved_under_drops_refusals_and_panics() {
     let mut crowded = Tool { bulkhead: 4, ..limited(10 * MS, 3) };
     crowded.retry = Some(retries(2));
     crowded.breaker = breaker(3, 100 * MS);

@@ -105,7 +105,7 @@ async fn a_connection_that_is_never_made_ends_at_the_connect_limit_and_was_not_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_started_answer_outlives_the_first_byte_limit() {
+async fn started_body_outlives_first_byte() {
     let mut slow = tool("look", Effect::Read);
     slow.timeout = Timeouts { connect: S, first_byte: 200 * MS, idle: 150 * MS, total: 2 * S };
     let rig = Rig::one(slow);
@@ -184,7 +184,7 @@ async fn what_is_not_transient_is_not_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn grpc_05_what_never_ran_is_resent_at_once_and_once() {
+async fn grpc_05_transparent_at_most_once_and_at_once() {
     let rig = Rig::one(retried(1));
     rig.backend.always(Does::Fail(Duration::ZERO, never_ran()));
     let began = Instant::now();
@@ -215,7 +215,7 @@ async fn never_before_retry_after_and_a_long_one_goes_to_the_model() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_real_error_wins_over_our_own_refusals() {
+async fn last_real_error_wins_over_our_own_refusals() {
     let mut limited = retried(3);
     limited.rate_limit = Some(super::rig::rate("tool:look", 100 * S, 1));
     let rig = Rig::one(limited);
@@ -339,7 +339,7 @@ async fn an_agent_that_rehearses_passes_every_gate_and_sends_nothing() {
 
 /// Whatever the tool does and however the back-off grows, a call ends by its deadline, to the millisecond.
 #[tokio::test(start_paused = true)]
-async fn no_call_outlives_its_deadline() {
+async fn wall_within_deadline_whatever_the_tool_does() {
     let mut rng = fastrand::Rng::with_seed(7);
     for round in 0..300 {
         let mut any = retried(rng.u32(0..6));

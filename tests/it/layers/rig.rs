@@ -49,6 +49,8 @@ pub(crate) enum Does {
     Silent,
     /// One byte every 100 ms, for ever.
     Drip,
+    /// The head comes, and tells what the attempt is without its body; the body comes after a while.
+    Stall(Failed, Duration, Box<Result<&'static str, Failed>>),
     /// Our own code fails after the request is out.
     Panic,
     /// Our own code fails before it is.
@@ -96,7 +98,12 @@ impl Scripted {
             Does::Unreachable => return Err(unreachable_tool()),
             Does::ConnectStalls => std::future::pending().await,
             Does::PanicBeforeSend => panic!("planted, before the send gate"),
-            Does::Answer(..) | Does::Fail(..) | Does::Silent | Does::Drip | Does::Panic => {}
+            Does::Answer(..)
+            | Does::Fail(..)
+            | Does::Silent
+            | Does::Drip
+            | Does::Stall(..)
+            | Does::Panic => {}
         }
         progress.mark(Phase::Connected);
         if let Some(gate) = &call.send_gate {
@@ -123,6 +130,12 @@ impl Scripted {
                     pass(100 * MS).await;
                     progress.mark(Phase::Progress);
                 }
+            }
+            Does::Stall(if_cut, after, end) => {
+                progress.mark(Phase::FirstByte);
+                progress.head_came(if_cut);
+                pass(after).await;
+                end.map(answer)
             }
             Does::Panic => panic!("planted, after the send gate"),
             Does::Silent | Does::ConnectStalls | Does::Unreachable | Does::PanicBeforeSend => {

@@ -598,7 +598,7 @@ pub(super) async fn stale_generation(vector: Vector) {
     }
 }
 
-/// At the level of the circuit; through the stack: `order_01_a_probe_refused_by_the_bucket_leaves_the_slot_free`.
+/// At the level of the circuit; through the stack: `order_01_later_refusal_returns_permit_of_a_probe`.
 pub(super) async fn later_reject(vector: Vector) {
     for step in vector.steps(&["case", "must"]) {
         assert!(step.text("case").starts_with("half-open permit taken"));
@@ -613,7 +613,7 @@ pub(super) async fn later_reject(vector: Vector) {
     }
 }
 
-/// Through the stack: `bb_b02_a_probe_whose_agent_goes_away_gives_its_slot_back_at_once`.
+/// Through the stack: `bb_b02_dropped_probe_recovers_its_slot_at_once`.
 pub(super) async fn probe_cancelled(vector: Vector) {
     for step in vector.steps(&["case", "must"]) {
         assert!(step.text("case").starts_with("probe's caller disconnects"));

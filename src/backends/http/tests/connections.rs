@@ -346,7 +346,7 @@ async fn an_answer_that_switches_protocols_is_no_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempts_are_hits_whatever_the_server_does() {
+async fn attempts_equal_hits_whatever_the_server_does() {
     // No call is heard twice: nothing between the back end and the wire sends again by itself.
     let server = Server::start(|mut peer| async move {
         for turn in 0_u32.. {

@@ -89,7 +89,7 @@ async fn a_connection_that_dies_while_the_gate_is_shut_is_proof_that_nothing_was
 }
 
 #[tokio::test]
-async fn a_connection_cut_after_the_request_proves_nothing() {
+async fn incomplete_message_is_unknown_a_cut_after_the_request_proves_nothing() {
     for hard in [false, true] {
         let server = Server::start(move |mut peer| async move {
             peer.request().await.expect("a request");
@@ -111,7 +111,7 @@ async fn a_connection_cut_after_the_request_proves_nothing() {
 }
 
 #[tokio::test]
-async fn bb_w04_a_5xx_of_a_write_is_unknown_and_sent_once() {
+async fn bb_w04_write_hits_once_on_5xx_and_is_unknown() {
     for status in ["500 A", "502 B", "503 C", "504 D"] {
         let server = Server::saying(answer(status, "", "sorry")).await;
         let failed = ask(&backend(write_at(&server)), "{}").await.expect_err("a failure");
@@ -122,7 +122,7 @@ async fn bb_w04_a_5xx_of_a_write_is_unknown_and_sent_once() {
 }
 
 #[tokio::test]
-async fn bb_w06_a_server_that_closes_after_each_answer_leaves_no_write_in_doubt() {
+async fn bb_w06_closing_server_300_writes_and_none_in_doubt() {
     // One answer a connection, then an unannounced close.
     let server = Server::saying_once(ok_json("{}")).await;
     let write = backend(write_at(&server));
@@ -150,7 +150,7 @@ async fn bb_w06_a_server_that_closes_after_each_answer_leaves_no_write_in_doubt(
 }
 
 #[tokio::test]
-async fn a_write_is_sent_once_whatever_the_server_does_to_it() {
+async fn write_hits_once_on_reset_and_on_whatever_else_the_server_does() {
     let answers: [&[u8]; 6] = [
         b"",
         b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n",
