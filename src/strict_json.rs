@@ -16,6 +16,8 @@ pub const MAX_DEPTH: usize = 120;
 const MAX_NUMBER: usize = 400;
 /// Member names with this beginning are serde_json's private spelling of numbers and raw text.
 const PRIVATE: &str = "$serde_json::private::";
+/// Characters of a place that a fault tells; names may be as long as the text.
+const MAX_PLACE: usize = 200;
 
 /// Bounds of one parse.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +83,7 @@ pub fn parse(text: &[u8], limits: Limits) -> Result<Value, JsonFault> {
             message: message.into(),
         });
     }
-    if text.iter().all(u8::is_ascii_whitespace) {
+    if text.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')) {
         return Err(JsonFault {
             kind: Kind::Empty,
             offset: 0,
@@ -125,9 +127,17 @@ impl Walk {
     fn refuse<E: de::Error>(&self, kind: Kind, message: impl Into<Cow<'static, str>>) -> E {
         let mut found = self.found.borrow_mut();
         if found.is_none() {
-            *found = Some((kind, self.path.borrow().clone(), message.into()));
+            *found = Some((kind, self.place(), message.into()));
         }
         E::custom("refused")
+    }
+
+    fn place(&self) -> String {
+        let path = self.path.borrow();
+        match path.char_indices().nth(MAX_PLACE) {
+            Some((end, _)) => format!("{}…", path.get(..end).unwrap_or_default()),
+            None => path.clone(),
+        }
     }
 
     fn fault(&self, text: &[u8], error: &serde_json::Error) -> JsonFault {
@@ -135,7 +145,7 @@ impl Walk {
         if let Some((kind, at, message)) = self.found.borrow_mut().take() {
             return JsonFault { kind, offset, at, message };
         }
-        let at = self.path.borrow().clone();
+        let at = self.place();
         if error.is_eof() {
             return JsonFault {
                 kind: Kind::Truncated,

@@ -8,7 +8,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::outcome::Fault;
-use super::pointer::{Pointer, push_token};
+use super::pointer::Pointer;
 use crate::strict_json::{self, JsonFault, Kind, Limits};
 
 /// SHA-256 of a canonical form.
@@ -159,62 +159,63 @@ pub fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// RFC 8785, but for numbers that a double cannot hold: those are `0` there, and their pointers and exact decimals
-/// follow, length-prefixed (semantics.md §5.1). So 9007199254740993 and …992 stay two values.
+/// RFC 8785, but for numbers that a double cannot hold: those are `0` there, and which numbers they are, counted in
+/// the order of the canonical form, and their exact decimals follow, length-prefixed. So 9007199254740993 and …992
+/// stay two values. As long as the text, whatever its names: a place is told by a count, not by a pointer.
 pub fn canonical(tree: &Value) -> Vec<u8> {
-    let mut inexact = Vec::new();
-    let mut path = String::new();
-    let rounded = round(tree, &mut path, &mut inexact);
+    let mut inexact = Inexact::default();
+    let rounded = inexact.round(tree);
     // Every number left is one that a double holds, so RFC 8785 has a form for the tree.
     let mut bytes = serde_json_canonicalizer::to_vec(&rounded)
         .unwrap_or_else(|_| rounded.to_string().into_bytes());
-    inexact.sort();
-    for (pointer, decimal) in inexact {
-        for part in [pointer, decimal] {
-            bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
-            bytes.extend_from_slice(part.as_bytes());
-        }
+    for (count, decimal) in inexact.found {
+        bytes.extend_from_slice(&count.to_be_bytes());
+        bytes.extend_from_slice(&(decimal.len() as u64).to_be_bytes());
+        bytes.extend_from_slice(decimal.as_bytes());
     }
     bytes
 }
 
-fn round(value: &Value, path: &mut String, inexact: &mut Vec<(String, String)>) -> Value {
-    let start = path.len();
-    match value {
-        Value::Null | Value::Bool(_) | Value::String(_) => value.clone(),
-        Value::Number(number) => {
-            let digits = number.to_string();
-            let exact = decimal(&digits);
-            let double: f64 = digits.parse().unwrap_or(f64::NAN);
-            let shortest =
-                if double.is_finite() { decimal(&format!("{double:e}")) } else { String::new() };
-            if shortest == exact {
-                // Written as RFC 8785 wants it: `1.0` → `1`, `-0` → `0`.
-                return serde_json::Number::from_f64(if double == 0.0 { 0.0 } else { double })
-                    .map_or(Value::Null, Value::Number);
+/// The numbers of a tree that a double cannot hold.
+#[derive(Default)]
+struct Inexact {
+    /// Numbers met so far.
+    numbers: u64,
+    /// Which number, and its exact decimal.
+    found: Vec<(u64, String)>,
+}
+
+impl Inexact {
+    fn round(&mut self, value: &Value) -> Value {
+        match value {
+            Value::Null | Value::Bool(_) | Value::String(_) => value.clone(),
+            Value::Number(number) => self.number(&number.to_string()),
+            Value::Array(items) => {
+                Value::Array(items.iter().map(|item| self.round(item)).collect())
             }
-            inexact.push((path.clone(), exact));
-            Value::Number(0.into())
-        }
-        Value::Array(items) => {
-            let mut list = Vec::with_capacity(items.len());
-            for (at, item) in items.iter().enumerate() {
-                path.push('/');
-                path.push_str(&at.to_string());
-                list.push(round(item, path, inexact));
-                path.truncate(start);
+            Value::Object(map) => {
+                // In one order, whatever the order of the text: the count must not depend on it.
+                let mut members: Vec<_> = map.iter().collect();
+                members.sort_unstable_by_key(|(name, _)| *name);
+                let rounded = members.into_iter().map(|(name, v)| (name.clone(), self.round(v)));
+                Value::Object(rounded.collect())
             }
-            Value::Array(list)
         }
-        Value::Object(map) => {
-            let mut members = serde_json::Map::with_capacity(map.len());
-            for (name, member) in map {
-                push_token(path, name);
-                members.insert(name.clone(), round(member, path, inexact));
-                path.truncate(start);
-            }
-            Value::Object(members)
+    }
+
+    fn number(&mut self, digits: &str) -> Value {
+        self.numbers += 1;
+        let exact = decimal(digits);
+        let double: f64 = digits.parse().unwrap_or(f64::NAN);
+        let shortest =
+            if double.is_finite() { decimal(&format!("{double:e}")) } else { String::new() };
+        if shortest == exact {
+            // Written as RFC 8785 wants it: `1.0` → `1`, `-0` → `0`.
+            return serde_json::Number::from_f64(if double == 0.0 { 0.0 } else { double })
+                .map_or(Value::Null, Value::Number);
         }
+        self.found.push((self.numbers, exact));
+        Value::Number(0.into())
     }
 }
 
@@ -276,6 +277,27 @@ mod tests {
         assert_ne!(
             digest(r#"{"a":9007199254740993,"b":0}"#),
             digest(r#"{"a":0,"b":9007199254740993}"#)
+        );
+    }
+
+    #[test]
+    fn a_canonical_form_is_no_longer_than_its_text_whatever_the_names() {
+        let name = "k".repeat(10_000);
+        let text = format!(r#"{{"{name}":[{}1]}}"#, "9007199254740993,".repeat(1_000));
+        let tree = strict_json::parse(text.as_bytes(), Limits::answer(1 << 20)).expect("sound");
+        assert!(canonical(&tree).len() < 3 * text.len());
+    }
+
+    #[test]
+    fn which_number_is_beyond_a_double_does_not_depend_on_the_order_of_members() {
+        let one = r#"{"a":[1,{"c":9007199254740993,"b":2}],"z":0.10000000000000001}"#;
+        let two = r#"{"z":0.10000000000000001,"a":[1,{"b":2,"c":9007199254740993}]}"#;
+        let other = r#"{"z":9007199254740993,"a":[1,{"b":2,"c":0.10000000000000001}]}"#;
+        assert_eq!(digest(one), digest(two));
+        assert_ne!(digest(one), digest(other));
+        assert_ne!(
+            digest(r#"{"a":[9007199254740993,0]}"#),
+            digest(r#"{"a":[0,9007199254740993]}"#)
         );
     }
 

@@ -6,6 +6,7 @@ use std::fmt;
 
 use super::arguments::{Arguments, Digest, canonical};
 use super::names::{AgentId, CallerKey, ToolName};
+use super::outcome::cut_place;
 use super::pointer::Pointer;
 
 /// Who shares an operation.
@@ -109,6 +110,7 @@ fn fingerprint(arguments: &Arguments, pointers: &[Pointer]) -> Digest {
 pub fn changed(first: &serde_json::Value, second: &serde_json::Value, most: usize) -> Vec<String> {
     let mut found = Vec::new();
     compare(first, second, &mut String::new(), &mut found, most);
+    found.iter_mut().for_each(cut_place);
     found
 }
 

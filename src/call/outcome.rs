@@ -235,6 +235,25 @@ pub struct Denied {
     pub detail: Detail,
 }
 
+impl Detail {
+    /// The first [`MAX_FAULTS`], each place cut to what a model can use.
+    pub fn faults(mut faults: Vec<Fault>) -> Self {
+        faults.truncate(MAX_FAULTS);
+        for fault in &mut faults {
+            cut_place(&mut fault.at);
+        }
+        Self::Faults(faults)
+    }
+}
+
+/// Cuts a JSON Pointer to the length that is told.
+pub fn cut_place(at: &mut String) {
+    if let Some((end, _)) = at.char_indices().nth(MAX_PLACE) {
+        at.truncate(end);
+        at.push('…');
+    }
+}
+
 impl Denied {
     pub fn new(code: DenyCode, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code, message: message.into(), retry_after: None, detail: Detail::None }
@@ -315,6 +334,11 @@ pub struct Fault {
     pub expected: Cow<'static, str>,
     pub got: Cow<'static, str>,
 }
+
+/// Faults that one refusal names; a model mends the first ones first.
+pub const MAX_FAULTS: usize = 16;
+/// Characters of a place that a refusal tells: an agent's own member names may be as long as its text.
+const MAX_PLACE: usize = 200;
 
 /// What a refusal carries beside its words; closed, so that rendering matches it whole.
 #[derive(Debug, Clone)]

@@ -52,7 +52,7 @@ impl ArgumentsCheck {
             return Ok(());
         }
         let message = format!("the arguments of tool {} are not what it takes", self.tool.name);
-        Err(Denied::new(DenyCode::InvalidArguments, message).detail(Detail::Faults(faults)))
+        Err(Denied::new(DenyCode::InvalidArguments, message).detail(Detail::faults(faults)))
     }
 }
 
@@ -62,7 +62,7 @@ pub fn refuse_malformed(malformed: &Malformed) -> Denied {
         return too_large(is, limit);
     }
     Denied::new(DenyCode::InvalidArguments, "the arguments could not be read")
-        .detail(Detail::Faults(malformed.faults.clone()))
+        .detail(Detail::faults(malformed.faults.clone()))
 }
 
 /// A kind of call that is no function call.

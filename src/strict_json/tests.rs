@@ -108,3 +108,22 @@ mod agrees_with_serde_json {
         }
     }
 }
+
+#[test]
+fn a_fault_tells_a_place_of_bounded_length_whatever_the_names() {
+    let name = "名".repeat(20_000);
+    let text = format!(r#"{{"{name}":{{"{name}":1,"{name}":1}}}}"#);
+    let fault = parse(text.as_bytes(), Limits::answer(1 << 20)).expect_err("twice");
+    assert_eq!(fault.kind, Kind::DuplicateKey);
+    assert!(fault.at.starts_with("/名") && fault.at.ends_with('…'), "{}", fault.at);
+    assert_eq!(fault.at.chars().count(), MAX_PLACE + 1);
+    assert!(fault.to_string().len() < 400);
+}
+
+#[test]
+fn only_the_blanks_of_json_are_blank() {
+    assert_eq!(kind(" \t\r\n"), Kind::Empty);
+    for text in ["\u{c}", "\u{b}", "\u{a0}", "\u{feff}", "\u{c}{}", "{}\u{c}"] {
+        assert_ne!(kind(text), Kind::Empty, "{text:?}");
+    }
+}

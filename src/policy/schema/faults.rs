@@ -6,11 +6,11 @@ use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;
 
-use super::MAX_FAULTS;
 use super::decimal::Decimal;
 use super::words::{self, cut, quoted};
 use crate::call::Fault;
 use crate::call::arguments::kind_of;
+use crate::call::outcome::MAX_FAULTS;
 use crate::call::pointer::push_token;
 
 /// How deep a failed `anyOf` or `oneOf` is followed into the one branch that was meant.

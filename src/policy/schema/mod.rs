@@ -22,8 +22,6 @@ use self::subschemas::References;
 use self::words::{cut, quoted};
 use crate::call::Fault;
 
-/// Most faults one judgement names; a model mends the first ones first.
-pub const MAX_FAULTS: usize = 16;
 /// Bytes of one compiled pattern, and of the cache its matching may use.
 const PATTERN_BYTES: usize = 1 << 20;
 

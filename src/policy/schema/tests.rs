@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::call::outcome::MAX_FAULTS;
 use crate::strict_json::{self, Limits};
 
 fn parse(text: &str) -> Value {

@@ -276,3 +276,31 @@ async fn the_envelope_is_refused_with_a_problem_that_names_its_fault() {
     );
     assert_eq!(tool.hits("/create"), 1);
 }
+
+#[tokio::test]
+async fn a_refusal_is_short_however_many_and_however_long_the_wrong_names_are() {
+    let (tool, gateway) = shop().await;
+    let many: Vec<String> = (0..5_000).map(|n| format!(r#""{n:x}":{{}}"#)).collect();
+    let long = "k".repeat(60_000);
+    let texts = [
+        format!("{{{}}}", many.join(",")),
+        format!(r#"{{"{long}":{{"{long}":1}}}}"#).replace(&long, &long[..30_000]),
+        format!(r#"{{"{long}":1,"{long}":2}}"#).replace(&long, &long[..30_000]),
+        format!(r#"{{"{long}":NaN}}"#),
+    ];
+    for (n, text) in texts.iter().enumerate() {
+        for answer in both(&gateway, &format!("short-{n}"), "create_order", text).await {
+            assert_eq!(answer["error"], "invalid_arguments", "{n}");
+            assert!(answer.to_string().len() < 8_000, "{n}: {} bytes", answer.to_string().len());
+            assert!(answer["faults"].as_array().expect("faults").len() <= 16, "{n}");
+        }
+    }
+    let body = format!(r#"{{"role":"assistant","{long}":1,"{long}":2}}"#);
+    let answer = gateway
+        .agent(Form::OpenaiChat, "short")
+        .post("/v1/batches/openai-chat", &[], body.as_bytes())
+        .await;
+    assert_eq!(answer.json()["state"], "protocol_error");
+    assert!(answer.body.len() < 1_000, "{}", answer.body.len());
+    assert_eq!(tool.requests().len(), 0);
+}
