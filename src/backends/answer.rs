@@ -223,7 +223,8 @@ fn fitted(
     let text = String::from_utf8_lossy(&whole);
     let kept = text.floor_char_boundary(policy.max);
     let truncated = Truncated { total: whole.len() as u64, kept: kept as u64 };
-    let bytes = whole.slice(..kept);
+    // A copy: a slice would hold on to the whole answer as long as what was kept of it is remembered.
+    let bytes = Bytes::copy_from_slice(whole.get(..kept).unwrap_or_default());
     // A cut JSON text is no JSON any more.
     Ok((Content { bytes, json: false }, Some(truncated)))
 }

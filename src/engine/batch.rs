@@ -1,6 +1,8 @@
 //! Who runs when: neighbouring reads at once, a write after all that stands before it and before all that stands
 //! after it. A write that may have happened stops what follows.
 
+use bytes::Bytes;
+
 use super::asking::Asking;
 use super::together::together;
 use super::{Answer, draining};
@@ -80,7 +82,12 @@ pub(super) fn answer(kept: Kept) -> Answer {
 }
 
 pub(super) fn kept(answer: &Answer) -> Kept {
-    let Answer { id, tool, outcome, attempts, operation, alternatives } = answer.clone();
+    let Answer { id, tool, mut outcome, attempts, operation, alternatives } = answer.clone();
+    if let Ok(result) = &mut outcome {
+        // A copy of its own, without the tool's head, which no message shows: what is kept is what was weighed.
+        result.content.bytes = Bytes::copy_from_slice(&result.content.bytes);
+        result.head = None;
+    }
     Kept { id, tool, outcome, attempts, operation, alternatives }
 }
 

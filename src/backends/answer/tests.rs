@@ -271,3 +271,16 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn a_cut_result_does_not_hold_on_to_the_whole_answer() {
+    let mut tool = read();
+    tool.result.max = 100;
+    tool.result.json = false;
+    let body = Bytes::from(vec![b'x'; 100_000]);
+    let kept = result(&tool, 200, HeaderMap::new(), &body).expect("cut").content.bytes;
+    assert_eq!(kept.len(), 100);
+    // Alone in its buffer, and that no longer than itself.
+    let own = kept.try_into_mut().expect("nobody else holds it");
+    assert!(own.capacity() < 1_000, "{}", own.capacity());
+}
