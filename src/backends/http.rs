@@ -37,13 +37,15 @@ struct Inner {
     tool: Arc<Tool>,
     way: Arc<Way>,
     response_bytes: usize,
+    blots: credentials::Blots,
 }
 
 impl Http {
     /// `response_bytes`: most decoded bytes read of an answer.
     pub fn new(tool: &Arc<Tool>, egress: &Egress, response_bytes: usize) -> Self {
         let way = egress.way(&tool.upstream);
-        Self(Arc::new(Inner { tool: tool.clone(), way, response_bytes }))
+        let blots = credentials::Blots::of(tool.upstream.auth.as_ref());
+        Self(Arc::new(Inner { tool: tool.clone(), way, response_bytes, blots }))
     }
 }
 
@@ -59,7 +61,11 @@ impl Service<ToolCall> for Http {
     fn call(&mut self, call: ToolCall) -> Self::Future {
         let inner = self.0.clone();
         Box::pin(async move {
-            let outcome = inner.attempt(&call).await;
+            let mut outcome = inner.attempt(&call).await;
+            if let Err(failed) = &mut outcome {
+                // Bodies are blotted where they are read; this is for words about heads and broken answers.
+                inner.blots.over_text(&mut failed.message);
+            }
             if let Some(progress) = &call.progress {
                 progress.mark(Phase::Ended);
             }
@@ -136,7 +142,9 @@ impl Inner {
         body: crate::egress::AnswerBody,
     ) -> Result<ToolResult, Failed> {
         match body::read(body, &headers, self.response_bytes).await {
-            BodyEnd::Whole(bytes) => answer::result(&self.tool, status, headers, &bytes),
+            BodyEnd::Whole(bytes) => {
+                answer::result(&self.tool, status, headers, &self.blots.over(bytes))
+            }
             BodyEnd::TooLarge => {
                 let why =
                     format!("the tool's answer is over the limit of {} bytes", self.response_bytes);
@@ -173,7 +181,7 @@ impl Inner {
         self.head_came(call, || judge(CUT_TEXT));
         let limit = self.response_bytes.min(MAX_ERROR_BODY);
         let text = match body::read(body, headers, limit).await {
-            BodyEnd::Whole(bytes) => answer::error_text(&self.tool.result, &bytes),
+            BodyEnd::Whole(bytes) => answer::error_text(&self.tool.result, &self.blots.over(bytes)),
             BodyEnd::TooLarge => format!("(its text is over {limit} bytes)"),
             BodyEnd::Cut(_) => CUT_TEXT.into(),
             BodyEnd::Coded(name) => format!("(its text is coded as `{name}`)"),

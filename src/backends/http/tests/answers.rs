@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::support::*;
 use crate::call::code::FailCode;
 use crate::call::{Class, Delivery, Effect, ErrorClass, Failed, Verdict};
+use crate::policy::snapshot::{Auth, Secret, SecretText};
 
 const ORDER: &str = r#"{"order_id":"1"}"#;
 
@@ -219,4 +220,36 @@ async fn the_policy_decides_what_a_status_proves() {
     let failed = ask(&backend, "{}").await.expect_err("busy");
     assert_eq!(failed.delivery, Delivery::Refused);
     assert_eq!(failed.evidence.map(|e| e.to_string()).as_deref(), Some("policy_status_503"));
+}
+
+#[tokio::test]
+async fn a_tool_that_sends_our_credential_back_shows_it_to_nobody() {
+    let echo = r#"{"headers":{"authorization":"Bearer s3cr3t-t0k3n"},"id":1}"#;
+    let answers = [
+        ok_json(echo),
+        answer("400 Bad Request", "application/json", echo),
+        answer(
+            "500 Internal Server Error",
+            "text/plain",
+            "your Authorization: Bearer s3cr3t-t0k3n",
+        ),
+        answer("200 OK", "text/html", "<pre>Bearer s3cr3t-t0k3n</pre>"),
+        ok_json(r#"{"s3cr3t-t0k3n":1,"s3cr3t-t0k3n":2}"#),
+        "Bearer s3cr3t-t0k3n is no HTTP\r\n\r\n".to_owned(),
+    ];
+    for sent in answers {
+        let server = Server::saying_once(sent.clone()).await;
+        let mut there = upstream("127.0.0.1", server.address.port());
+        there.auth = Some(Auth::Bearer(Secret {
+            origin: "env SHOP_TOKEN".into(),
+            value: Some(SecretText("s3cr3t-t0k3n".into())),
+        }));
+        let told = match ask(&backend(tool(Effect::Read, there)), ORDER).await {
+            Ok(result) => text(&result),
+            Err(failed) => failed.message,
+        };
+        assert!(server.heard()[0].contains("Bearer s3cr3t-t0k3n"), "it was sent");
+        assert!(!told.contains("s3cr3t"), "{told}");
+        assert!(told.contains("[redacted]"), "{sent}: {told}");
+    }
 }
