@@ -86,8 +86,9 @@ pub fn host_allowed(rules: &[HostRule], host: &str, port: u16) -> bool {
             // `.example.org` covers every name below it, not the name itself.
             host.len() > rule.host.len() && host.ends_with(rule.host.as_str())
         } else {
-            // A policy may spell an IPv6 address as URLs do.
-            host == rule.host.trim_start_matches('[').trim_end_matches(']')
+            // A policy may spell an IPv6 address as URLs do, and a name with the dot of its root.
+            let named = rule.host.trim_start_matches('[').trim_end_matches(']');
+            host == named.strip_suffix('.').unwrap_or(named)
         }
     })
 }
@@ -323,6 +324,8 @@ mod tests {
         assert!(host_allowed(&rules, "API.example.org.", 443));
         assert!(host_allowed(&rules, "a.b.example.net", 8443));
         assert!(host_allowed(&[rule("[::1]", false, 80)], "::1", 80));
+        assert!(host_allowed(&[rule("api.example.org.", false, 443)], "api.example.org.", 443));
+        assert!(host_allowed(&[rule("api.example.org.", false, 443)], "api.example.org", 443));
         for (host, port) in [
             ("api.example.org", 80),
             ("x.api.example.org", 443),
