@@ -152,7 +152,7 @@ async fn prepare(
 ) -> Result<Prepared, StartError> {
     let metrics = Metrics::with_max_series(config.max_series);
     let (watcher, snapshot) = policy::first(&config, &metrics, &secrets).await?;
-    let records = Records::start(&config.audit, metrics.clone())?;
+    let records = Records::start(&config.audit, metrics.clone()).await?;
     let tasks = TaskTracker::new();
     let engine = engine(snapshot, &metrics, &records, &tasks);
     let health = Health::new(metrics.clone(), listeners);

@@ -20,9 +20,16 @@ use crate::telemetry::redact::Secrets;
 pub fn run(config: Config, secrets: Secrets) -> Result<(), StartError> {
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
-        let signals = Signals::new()?; // first: a SIGTERM during the start must not kill half a gateway
+        let mut signals = Signals::new()?; // first: a SIGTERM during the start must not kill half a gateway
         let workers = config.worker_count();
-        let prepared = prepare(config, workers, secrets).await?;
+        let prepared = tokio::select! {
+            prepared = prepare(config, workers, secrets) => prepared?,
+            // A start may hang on a mount: whoever waits for it must be able to end it.
+            () = signals.stop() => {
+                tracing::info!("told to stop before it was ready");
+                return Ok(());
+            }
+        };
         let gateway = prepared.gateway;
         let ended = CancellationToken::new();
         let threads = start_workers(&gateway, prepared.listeners, &ended).await?;

@@ -1,10 +1,13 @@
 //! Where records go: a recorder, and the thread that writes them.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+
+use tokio::task::spawn_blocking;
 
 use super::StartError;
 use crate::config::Audit;
@@ -18,15 +21,12 @@ const LAST_FLUSH: Duration = Duration::from_secs(1);
 pub(super) struct Records(Arc<Recorder>);
 
 impl Records {
-    pub(super) fn start(audit: &Audit, metrics: Arc<Metrics>) -> Result<Self, StartError> {
+    pub(super) async fn start(audit: &Audit, metrics: Arc<Metrics>) -> Result<Self, StartError> {
         let sink: Box<dyn Write + Send> = match audit {
             Audit::None => return Ok(Self(Recorder::none())),
             Audit::Stdout => Box::new(io::stdout()),
             Audit::Stderr => Box::new(io::stderr()),
-            Audit::File(path) => {
-                let file = OpenOptions::new().create(true).append(true).open(path);
-                Box::new(file.map_err(|source| StartError::Records { path: path.clone(), source })?)
-            }
+            Audit::File(path) => Box::new(open(path.clone()).await?),
         };
         let (recorder, writer) = Recorder::channel(metrics);
         thread::Builder::new()
@@ -46,4 +46,12 @@ impl Records {
             tracing::error!("the last records could not be written in time");
         }
     }
+}
+
+/// Where a pipe has no reader yet, this waits for one; whoever awaits it may stop waiting.
+async fn open(path: PathBuf) -> Result<File, StartError> {
+    let to_open = path.clone();
+    let opened = spawn_blocking(move || OpenOptions::new().create(true).append(true).open(to_open));
+    let opened = opened.await.unwrap_or_else(|gone| Err(io::Error::other(gone)));
+    opened.map_err(|source| StartError::Records { path, source })
 }

@@ -82,13 +82,14 @@ pub(super) fn run(args: &Args) -> Exit {
 }
 
 fn unreadable(path: &PathBuf) -> Option<(&PathBuf, io::Error)> {
-    match std::fs::File::open(path).and_then(|file| file.metadata()) {
-        Ok(meta) if meta.is_dir() => {
-            Some((path, io::Error::new(io::ErrorKind::IsADirectory, "is a directory")))
+    let tried = std::fs::metadata(path).and_then(|meta| {
+        // Asked before it is opened: opening a pipe would wait for its writer.
+        if !meta.is_file() {
+            return Err(io::Error::other("not a regular file"));
         }
-        Ok(_) => None,
-        Err(error) => Some((path, error)),
-    }
+        std::fs::File::open(path).map(drop)
+    });
+    tried.err().map(|error| (path, error))
 }
 
 /// `2 errors, 1 warning`, or that all is well.

@@ -20,6 +20,7 @@ mod golden;
 mod layers;
 mod lints;
 mod metrics_doc;
+mod operating;
 mod operations_doc;
 mod policies;
 mod promises;
