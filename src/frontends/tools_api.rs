@@ -101,6 +101,8 @@ fn listed(tools: &[ToolInfo], hidden: usize, form: Form) -> Vec<u8> {
         Form::OpenaiResponses => {
             o.string("type", "function");
             described(o, tool, "parameters");
+            // Left out it means true there, and that takes only schemas whose every field is required.
+            o.bool("strict", false);
         }
         Form::AnthropicMessages => described(o, tool, "input_schema"),
     });
@@ -157,7 +159,7 @@ mod tests {
             ),
             (
                 Form::OpenaiResponses,
-                json!({"type": "function", "name": name, "description": words, "parameters": schema}),
+                json!({"type": "function", "name": name, "description": words, "parameters": schema, "strict": false}),
             ),
             (
                 Form::AnthropicMessages,

@@ -122,9 +122,12 @@ impl Entry {
     fn conflict(&self, intent: &Intent) -> Denied {
         let pointers = self.changed(intent);
         let message = match pointers.is_empty() {
-            true => "this operation is known with other arguments; nothing was sent".to_owned(),
+            true => {
+                "this operation is known with other arguments, and those stand; nothing was sent"
+                    .to_owned()
+            }
             false => format!(
-                "this operation is known with other arguments ({} differ); nothing was sent",
+                "this operation is known with other arguments, and those stand ({} differ); nothing was sent",
                 pointers.join(", ")
             ),
         };

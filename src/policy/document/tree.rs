@@ -103,6 +103,11 @@ impl Node {
                 Some(Scalar::Null) => "nothing".into(),
                 Some(Scalar::Bool(_)) => format!("the boolean `{text}`"),
                 Some(Scalar::Integer | Scalar::Float) => format!("the number `{}`", short(text)),
+                Some(Scalar::Text) | None if text.is_empty() => "an empty text".into(),
+                // Quoted: without its quotes it would be something else.
+                Some(Scalar::Text) if resolve(text, true) != Scalar::Text => {
+                    format!("the text `{}`", short(text))
+                }
                 Some(Scalar::Text) | None => format!("`{}`", short(text)),
             },
             NodeKind::List(_) => "a list".into(),

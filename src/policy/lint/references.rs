@@ -15,6 +15,7 @@ const MAX_DISTANCE: usize = 2;
 
 pub(super) fn find(view: &View<'_>, problems: &mut Vec<Problem>) {
     unknown_names(view, problems);
+    foundations(view, problems);
     for (name, agent) in &view.document.agents {
         agent_entries(view, name, &agent.value, problems);
     }
@@ -35,7 +36,7 @@ fn unknown(what: &str, name: &At<String>, known: &[&str]) -> Problem {
     }
 }
 
-fn listed(names: &[&str]) -> String {
+pub(super) fn listed(names: &[&str]) -> String {
     const MOST: usize = 12;
     let mut text = names.iter().take(MOST).copied().collect::<Vec<_>>().join(", ");
     if names.len() > MOST {
@@ -44,7 +45,7 @@ fn listed(names: &[&str]) -> String {
     text
 }
 
-fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
+pub(super) fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
     known
         .iter()
         .map(|candidate| (distance(name, candidate), *candidate))
@@ -70,6 +71,25 @@ fn distance(a: &str, b: &str) -> usize {
         row = next;
     }
     row.last().copied().unwrap_or_default()
+}
+
+/// A profile of a new name says what it is laid over; a built-in one is laid over itself.
+fn foundations(view: &View<'_>, problems: &mut Vec<Problem>) {
+    for (name, profile) in &view.document.profiles {
+        match (&profile.value.extends, profiles::find(name)) {
+            (None, None) => {
+                let message = format!("the profile `{name}` has no `extends`");
+                let label = format!("add `extends: {}` or another built-in", profiles::DEFAULT);
+                problems.push(Problem::new("CR1003", profile.key, message).label(label));
+            }
+            (Some(extends), Some(_)) => {
+                let message = format!("`{name}` is built in and extends nothing");
+                let hint = "remove `extends`, or give the profile a name of its own";
+                problems.push(Problem::new("CR1008", extends.key, message).hint(hint));
+            }
+            (Some(_), None) | (None, Some(_)) => {}
+        }
+    }
 }
 
 fn unknown_names(view: &View<'_>, problems: &mut Vec<Problem>) {

@@ -4,6 +4,7 @@
 use http::Method;
 use serde_json::Value;
 
+use super::references::{listed, nearest};
 use super::shape::{Shape, Standing, standing};
 use super::{View, entries};
 use crate::call::pointer::{Pointer, push_token};
@@ -19,6 +20,13 @@ const MAX_NAMED: usize = 16;
 const MORE_MEMBERS: &str = "add `maxProperties`";
 
 pub(super) fn find(view: &View<'_>, problems: &mut Vec<Problem>) {
+    for agent in view.document.agents.values() {
+        for (tool, at) in agent.value.constraints.iter().flat_map(|all| &all.value) {
+            if let Some(schema) = view.schema(tool) {
+                constrained(tool, at, schema, problems);
+            }
+        }
+    }
     for (name, at) in view.tools() {
         if let Some(http) = &at.value.http {
             request(name, at, &http.value, view.schema(name), problems);
@@ -162,7 +170,7 @@ fn declared(name: &str, places: &Places<'_>, shape: &Shape<'_>, problems: &mut V
                 let message = format!(
                     "`{argument}`, named in the {part} of `{name}`, is no argument of its schema"
                 );
-                problems.push(Problem::new("CR2006", *place, message));
+                problems.push(meant(Problem::new("CR2006", *place, message), argument, shape));
             }
         } else if *part == "path" && !shape.requires(argument) {
             let message = format!(
@@ -170,6 +178,16 @@ fn declared(name: &str, places: &Places<'_>, shape: &Shape<'_>, problems: &mut V
             );
             problems.push(Problem::new("CR2006", *place, message).hint("add it to `required`"));
         }
+    }
+}
+
+/// With the declared name that was meant, or all of them.
+fn meant(problem: Problem, asked: &str, shape: &Shape<'_>) -> Problem {
+    let declared = shape.members();
+    match nearest(asked, &declared) {
+        Some(near) => problem.label(format!("did you mean `{near}`?")),
+        None if declared.is_empty() => problem,
+        None => problem.hint(format!("there are: {}", listed(&declared))),
     }
 }
 
@@ -194,7 +212,11 @@ fn impossible_keys(name: &str, http: &Http, places: &Places<'_>, problems: &mut 
 fn pointers(name: &str, tool: &Tool, schema: &Value, problems: &mut Vec<Problem>) {
     let missing = |pointer: &At<Pointer>| {
         let message = format!("`{}` is not in the schema of `{name}`", pointer.value);
-        Problem::new("CR2009", pointer.place, message)
+        let problem = Problem::new("CR2009", pointer.place, message);
+        match pointer.value.tokens() {
+            [only] => meant(problem, only, &Shape::of(schema)),
+            _deeper => problem,
+        }
     };
     for pointer in entries(&tool.volatile) {
         if standing(schema, pointer.value.tokens()) == Standing::NotDeclared {
@@ -214,6 +236,24 @@ fn pointers(name: &str, tool: &Tool, schema: &Value, problems: &mut Vec<Problem>
                 let hint = "without it two different operations would be one; add it to `required`, at every step of the pointer";
                 problems.push(Problem::new("CR3007", pointer.place, message).hint(hint));
             }
+        }
+    }
+}
+
+/// Arguments that an agent's constraint names and the tool does not know: a slip that would narrow nothing.
+fn constrained(tool: &str, at: &At<SchemaSource>, schema: &Value, problems: &mut Vec<Problem>) {
+    let SchemaSource::Inline { value, .. } = &at.value else { return };
+    let shape = Shape::of(schema);
+    if shape.is_open() {
+        return;
+    }
+    for argument in Shape::of(value).members() {
+        if shape.step(argument).is_none() {
+            let message = format!(
+                "`{argument}`, named in a constraint on `{tool}`, is no argument of its schema"
+            );
+            let place = inside(Some(at), &["properties", argument]).unwrap_or(at.place);
+            problems.push(meant(Problem::new("CR2009", place, message), argument, &shape));
         }
     }
 }

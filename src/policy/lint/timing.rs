@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{View, merge, place_of, run_of, spelt};
 use crate::call::Effect;
 use crate::policy::diagnostic::{Place, Problem};
-use crate::policy::document::{At, Bucket, Maybe, Tool};
+use crate::policy::document::{At, Bucket, Maybe, Profile, Tool};
 use crate::policy::merge::Settings;
 use crate::policy::snapshot::{BackoffMode, BackoffPolicy, RetryPolicy};
 
@@ -16,12 +16,12 @@ const MAX_DRAIN: Duration = Duration::from_secs(600);
 pub(super) fn find(view: &View<'_>, problems: &mut Vec<Problem>) {
     for (name, tool) in view.tools() {
         let settings = merge::tool(view.document, &tool.value);
-        timeouts(name, tool, &settings, problems);
+        timeouts(view, name, tool, &settings, problems);
         breaker(view, name, tool, &settings, problems);
         weight(view, name, tool, problems);
         match tool.value.effect() {
             Effect::Read => {
-                backoff(name, tool, &settings, problems);
+                backoff(view, name, tool, &settings, problems);
                 loops(view, name, tool, &settings, problems);
             }
             Effect::Write => ledger(view, name, tool, &settings, problems),
@@ -31,22 +31,65 @@ pub(super) fn find(view: &View<'_>, problems: &mut Vec<Problem>) {
     bursts(view, problems);
 }
 
-fn timeouts(name: &str, tool: &At<Tool>, settings: &Settings, problems: &mut Vec<Problem>) {
+/// Where numbers of a tool are written: in the tool, in its profile, or nowhere but in the language.
+struct Written<'d, T> {
+    /// The tool's name, or the profile that several tools may share; as messages say it.
+    whose: String,
+    key: Option<&'d At<T>>,
+    place: Place,
+}
+
+fn written<'d, T>(
+    view: &View<'d>,
+    name: &str,
+    tool: &'d At<Tool>,
+    of_tool: &'d Maybe<T>,
+    of_profile: impl Fn(&'d Profile) -> &'d Maybe<T>,
+) -> Written<'d, T> {
+    let profile = merge::profile_name(view.document, &tool.value);
+    let shared = view.document.profiles.get(profile).and_then(|at| of_profile(&at.value).as_ref());
+    match (of_tool, shared) {
+        (Some(at), _) => Written { whose: format!("`{name}`"), key: Some(at), place: at.place },
+        (None, Some(at)) => {
+            let whose = format!("the profile `{profile}`");
+            Written { whose, key: Some(at), place: at.place }
+        }
+        (None, None) => Written { whose: format!("`{name}`"), key: None, place: tool.key },
+    }
+}
+
+/// A profile's fault is told once, not once a tool.
+fn once(problems: &mut Vec<Problem>, problem: Problem) {
+    let is_told = |told: &Problem| told.place == problem.place && told.message == problem.message;
+    if !problems.iter().any(is_told) {
+        problems.push(problem);
+    }
+}
+
+fn timeouts(
+    view: &View<'_>,
+    name: &str,
+    tool: &At<Tool>,
+    settings: &Settings,
+    problems: &mut Vec<Problem>,
+) {
     let timeout = settings.timeout;
-    let written = tool.value.timeout.as_ref().map(|timeout| &timeout.value);
+    let written = written(view, name, tool, &tool.value.timeout, |profile| &profile.timeout);
+    let keys = written.key.map(|at| &at.value);
     for (word, limit, key) in [
-        ("connect", timeout.connect, written.and_then(|written| written.connect.as_ref())),
-        ("first_byte", timeout.first_byte, written.and_then(|written| written.first_byte.as_ref())),
+        ("connect", timeout.connect, keys.and_then(|keys| keys.connect.as_ref())),
+        ("first_byte", timeout.first_byte, keys.and_then(|keys| keys.first_byte.as_ref())),
     ] {
         if limit > timeout.total {
-            let total = written.and_then(|written| written.total.as_ref());
-            let place = key.or(total).map_or(place_of(&tool.value.timeout, tool), |at| at.place);
+            let total = keys.and_then(|keys| keys.total.as_ref());
+            let place = key.or(total).map_or(written.place, |at| at.place);
             let message = format!(
-                "`{word}` of `{name}` is {}, longer than its `total` of {}",
+                "`{word}` of {} is {}, longer than its `total` of {}",
+                written.whose,
                 spelt(limit),
                 spelt(timeout.total)
             );
-            problems.push(Problem::new("CR4002", place, message));
+            once(problems, Problem::new("CR4002", place, message));
         }
     }
     let drain = tool.value.write.as_ref().and_then(|write| write.value.drain.as_ref());
@@ -60,38 +103,39 @@ fn timeouts(name: &str, tool: &At<Tool>, settings: &Settings, problems: &mut Vec
     }
 }
 
-fn backoff(name: &str, tool: &At<Tool>, settings: &Settings, problems: &mut Vec<Problem>) {
-    let written = profile_or_tool(tool);
-    let place = written.unwrap_or(tool.key);
+fn backoff(
+    view: &View<'_>,
+    name: &str,
+    tool: &At<Tool>,
+    settings: &Settings,
+    problems: &mut Vec<Problem>,
+) {
+    let written = written(view, name, tool, &tool.value.retry, |profile| &profile.retry);
+    let whose = &written.whose;
+    let keys = written.key.and_then(|retry| retry.value.backoff.as_ref());
+    let place = keys.map_or(written.place, |backoff| backoff.place);
     let BackoffPolicy { base, max, mode, .. } = settings.retry.backoff;
     if base > max {
         let message = format!(
-            "the back-off of `{name}` begins with {}, more than its `max` of {}",
+            "the back-off of {whose} begins with {}, more than its `max` of {}",
             spelt(base),
             spelt(max)
         );
-        problems.push(Problem::new("CR2013", place, message));
+        once(problems, Problem::new("CR2013", place, message));
     }
-    let backoff = tool.value.retry.as_ref().and_then(|retry| retry.value.backoff.as_ref());
-    let Some(jitter) = backoff.and_then(|backoff| backoff.value.jitter.as_ref()) else { return };
+    let Some(jitter) = keys.and_then(|backoff| backoff.value.jitter.as_ref()) else { return };
     if mode != BackoffMode::Additive {
         let message =
-            format!("`jitter` of `{name}` means nothing in this `mode`: only `additive` adds it");
-        problems.push(Problem::new("CR2013", jitter.place, message));
+            format!("`jitter` of {whose} means nothing in this `mode`: only `additive` adds it");
+        once(problems, Problem::new("CR2013", jitter.place, message));
     } else if jitter.value > max {
         let message = format!(
-            "`jitter` of `{name}` is {}, more than the `max` of {}",
+            "`jitter` of {whose} is {}, more than the `max` of {}",
             spelt(jitter.value),
             spelt(max)
         );
-        problems.push(Problem::new("CR2013", jitter.place, message));
+        once(problems, Problem::new("CR2013", jitter.place, message));
     }
-}
-
-/// Where a tool's back-off is written, if the tool writes it.
-fn profile_or_tool(tool: &At<Tool>) -> Option<Place> {
-    let retry = tool.value.retry.as_ref()?;
-    Some(retry.value.backoff.as_ref().map_or(retry.place, |backoff| backoff.place))
 }
 
 fn breaker(
@@ -104,12 +148,16 @@ fn breaker(
     let breaker = &settings.breaker;
     let place = place_of(&tool.value.breaker, tool);
     if breaker.open_for > breaker.open_max {
+        let written = written(view, name, tool, &tool.value.breaker, |profile| &profile.breaker);
+        let keys = written.key.map(|at| &at.value);
+        let key = keys.and_then(|keys| keys.open_for.as_ref().or(keys.open_max.as_ref()));
         let message = format!(
-            "`open_for` of `{name}` is {}, more than its `open_max` of {}",
+            "`open_for` of {} is {}, more than its `open_max` of {}",
+            written.whose,
             spelt(breaker.open_for),
             spelt(breaker.open_max)
         );
-        problems.push(Problem::new("CR2014", place, message));
+        once(problems, Problem::new("CR2014", key.map_or(written.place, |at| at.place), message));
     }
     let attempts = settings.retry.max_retries.saturating_add(1);
     if breaker.count_by_attempt

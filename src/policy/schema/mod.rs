@@ -6,6 +6,7 @@ mod closing;
 mod decimal;
 mod faults;
 mod keywords;
+mod misspelt;
 mod nearest;
 mod subschemas;
 mod words;
@@ -66,6 +67,7 @@ impl Schema {
     /// expectations are not). References must stay inside the schema: no network and no file is touched.
     pub fn compile(source: &Value, close: bool) -> Result<Self, SchemaFault> {
         subschemas::check_size(source)?;
+        misspelt::check(source)?;
         let references = References::check(source)?;
         let source = if close { closing::close(source, &references) } else { source.clone() };
         let options = engine();
@@ -157,14 +159,19 @@ fn compile_fault(source: &Value, error: &ValidationError<'_>) -> SchemaFault {
             quoted(&Value::String(pattern.to_owned()))
         ),
         Some(pattern) => format!(
-            "the pattern {} is not one the linear-time engine can compile within {PATTERN_BYTES} bytes (look-around and back-references are not among what it knows)",
+            "the pattern {} is not one the linear-time engine can compile within {PATTERN_BYTES} bytes: an open bracket, or what it does not know (look-around, back-references)",
             quoted(&Value::String(pattern.to_owned()))
+        ),
+        None if at.ends_with("/type") => format!(
+            "{} is no type; the types are {TYPES}",
+            quoted(source.pointer(&at).unwrap_or(error.instance().as_ref()))
         ),
         None => cut(&error.to_string(), 300),
     };
     SchemaFault::new(at, message)
 }
 
+const TYPES: &str = "string, number, integer, boolean, object, array and null";
 const LOOK_AROUND: &[&str] = &["(?=", "(?!", "(?<=", "(?<!"];
 
 #[cfg(test)]
