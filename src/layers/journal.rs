@@ -272,3 +272,6 @@ fn unavailable(error: &LedgerError) -> Denied {
     let message = format!("writes are refused for now: {error}");
     Denied::new(DenyCode::LedgerUnavailable, message).retry_after(LEDGER_BACK)
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+/// Sound arguments of the write.
+const NOTICE: &str = r#"{"order_id":"A17","text":"on its way"}"#;
 /// The limit of a wait; it only ends a test that has failed.
 const SOON: Duration = Duration::from_secs(30);
 
@@ -95,5 +97,60 @@ fn a_second_signal_ends_the_waiting_at_once() {
     let status = wait_for("the end", || child.0.try_wait().expect("our child"));
     assert_eq!(status.code(), Some(0));
     assert!(!answer(call).contains("200 OK"));
+    drop(held);
+}
+
+/// What the end of the grace finds unfinished is written down: a write that is at the tool as unknown.
+#[test]
+fn what_a_drain_leaves_unfinished_is_in_the_records() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tool = TcpListener::bind("127.0.0.1:0").expect("a port"); // takes connections, never answers
+    let address = tool.local_addr().expect("bound").to_string();
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies/quickstart.yaml");
+    let policy = std::fs::read_to_string(demo).expect("there");
+    let policy = policy.replace("127.0.0.1:9090", &address);
+    let policy = policy.replace("allow: [check_order]", "allow: [check_order, send_notice]");
+    let file = folder.path().join("policy.yaml");
+    std::fs::write(&file, policy).expect("written");
+    let (ready, audit) = (folder.path().join("ready"), folder.path().join("audit"));
+    let child = Command::new(env!("CARGO_BIN_EXE_checkrein"))
+        .args(["run", "--listen", "127.0.0.1:0", "--health", "127.0.0.1:0"])
+        .args(["--drain-timeout", "1ms", "--audit", &format!("file:{}", audit.display())])
+        .args(["--workers", "2", "--policy"])
+        .arg(&file)
+        .arg("--ready-file")
+        .arg(&ready)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let mut child = Ended(child);
+    let text = wait_for("the ready file", || std::fs::read_to_string(&ready).ok());
+    let data = text.lines().find_map(|line| line.strip_prefix("data=")).expect("an address");
+    let mut held = Vec::new();
+    for (name, body) in [("check_order", r#"{"order_id":"A17"}"#), ("send_notice", NOTICE)] {
+        let asked = ask(data, &format!("POST /v1/tools/{name}"), body);
+        let (mut at_tool, _) = tool.accept().expect("the call is at the tool");
+        let mut first = [0; 1];
+        at_tool.read_exact(&mut first).expect("its request");
+        held.push((asked, at_tool));
+    }
+    signal(&child.0, "TERM");
+    let status = wait_for("the end", || child.0.try_wait().expect("our child"));
+    assert_eq!(status.code(), Some(0));
+    let records = std::fs::read_to_string(&audit).expect("written");
+    let record = |kind: &str, tool: &str| -> serde_json::Value {
+        let parsed = records.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+        parsed
+            .filter(|one: &serde_json::Value| one["kind"] == kind && one["tool_name"] == tool)
+            .next_back()
+            .unwrap_or_else(|| panic!("no {kind} of {tool} in {records}"))
+    };
+    for (tool, outcome) in [("check_order", "abandoned"), ("send_notice", "outcome_unknown")] {
+        let call = record("call", tool);
+        assert_eq!((&call["outcome"], &call["executed"]), (&outcome.into(), &"unknown".into()));
+        assert_eq!(call["attempts"], 1, "{call}");
+        assert_eq!(record("attempt", tool)["attempt"], 1);
+    }
     drop(held);
 }

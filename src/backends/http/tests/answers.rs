@@ -168,6 +168,47 @@ async fn a_cut_body_is_a_lost_result_for_a_success_and_the_status_for_a_failure(
     assert_eq!(failed.delivery, Delivery::Refused);
 }
 
+/// Whoever owns the timer finds there what a body that stalls leaves: the same as one that is cut.
+#[tokio::test]
+async fn a_head_is_judged_before_its_body_has_come() {
+    let judged = |effect, head: &'static str| async move {
+        let server = Server::start(move |mut peer| async move {
+            peer.request().await.expect("a request");
+            peer.say(head).await;
+            std::future::pending::<()>().await;
+        })
+        .await;
+        let mut tool = tool(effect, upstream("127.0.0.1", server.address.port()));
+        if let Some(write) = &mut tool.write {
+            write.not_executed_on = vec![503];
+        }
+        let call = call(ORDER);
+        let progress = call.progress.clone().expect("stamped");
+        assert!(progress.if_cut().is_none());
+        let backend = backend(tool);
+        let asked = tokio::spawn(async move { send(&backend, call).await });
+        while progress.if_cut().is_none() {
+            tokio::task::yield_now().await;
+        }
+        assert!(!asked.is_finished(), "the body is still to come");
+        asked.abort();
+        progress.if_cut().expect("judged")
+    };
+    let ok = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{";
+    let done = judged(Effect::Write, ok).await;
+    assert_eq!((done.code, done.delivery), (FailCode::ResultLost, Delivery::Done));
+    for (head, delivery) in [
+        ("HTTP/1.1 404 Not Found\r\nContent-Length: 50\r\n\r\nno", Delivery::Refused),
+        ("HTTP/1.1 500 Oops\r\nContent-Length: 50\r\n\r\nno", Delivery::Unknown),
+        ("HTTP/1.1 503 Busy\r\nContent-Length: 50\r\n\r\nno", Delivery::Refused),
+        ("HTTP/1.1 302 There\r\nLocation: /x\r\nContent-Length: 50\r\n\r\nno", Delivery::Refused),
+    ] {
+        let failed = judged(Effect::Write, head).await;
+        assert_eq!(failed.delivery, delivery, "{head}");
+        assert_eq!(failed.evidence.is_some(), delivery == Delivery::Refused, "{head}");
+    }
+}
+
 #[tokio::test]
 async fn a_gzip_body_that_ends_early_is_a_lost_result() {
     let mut packed = gzip(&b"{\"a\":1}".repeat(100));
