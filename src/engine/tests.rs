@@ -756,3 +756,22 @@ async fn runs_are_opened_with_a_budget_that_may_be_chosen_and_tools_are_listed_b
     assert_eq!(names, ["add_note", "create_order", "flaky", "lookup_order", "other"]);
     assert_eq!(hidden, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_finished_ends_what_has_started_and_starts_nothing_more() {
+    let bench = Arc::new(bench("", Tools::new(by_name)));
+    let running = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.turn("r1", &["c1 other slow-1", "c2 create_order R", "c3 other 3"]).await }
+    });
+    while bench.tools.hits() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let run = RunId::new("r1").expect("id");
+    bench.engine.finish_run(&asker("x").agent, &run).expect("its own run");
+    let answer = running.await.expect("no panic");
+    assert_eq!(all(&answer), ["c1 = slow-1", "c2 run_unknown", "c3 run_unknown"]);
+    assert_eq!(bench.tools.seen(), ["slow-1"], "no write begins in a run that is over");
+    let refused = bench.engine.turn(message("r1", "", &["c4 other 4"])).await.expect_err("over");
+    assert_eq!(refused.code, DenyCode::RunUnknown);
+}

@@ -13,8 +13,8 @@ use super::state::{SharedCircuit, ToolState};
 use crate::call::code::DenyCode;
 use crate::call::judge::verdict;
 use crate::call::{
-    CallError, Delivery, Denied, Detail, Ended, ErrorClass, Failed, ToolCall, ToolName, Trace,
-    Verdict,
+    AttemptNote, CallError, Delivery, Denied, Detail, Ended, ErrorClass, Failed, ToolCall,
+    ToolName, Trace, Verdict,
 };
 use crate::policy::snapshot::{BreakerMode, Tool};
 use crate::telemetry::metrics::ToolMetrics;
@@ -217,10 +217,11 @@ impl Permit for BreakerPermit {
     }
 
     fn settle(self, ended: &Ended) {
-        let (took, told) = {
+        let (took, told, reached) = {
             let noted = self.trace.note();
             let took = noted.attempts.last().map_or(Duration::ZERO, |note| note.total);
-            (took, noted.told_circuit > 0 && noted.told_circuit == noted.attempts.len())
+            let told = noted.told_circuit > 0 && noted.told_circuit == noted.attempts.len();
+            (took, told, noted.attempts.iter().any(reached))
         };
         match self.own {
             // The last attempt was counted when it ended, and has perhaps opened the circuit: said once.
@@ -229,9 +230,16 @@ impl Permit for BreakerPermit {
             None => {}
         }
         if let Some(upstream) = self.upstream {
-            upstream.settle(connects(ended), took);
+            // One attempt that got through is enough: the server is there.
+            let verdict = if reached { Verdict::Good } else { connects(ended) };
+            upstream.settle(verdict, took);
         }
     }
+}
+
+/// An attempt that got through to the server. A kept connection that turned out dead did not.
+fn reached(attempt: &AttemptNote) -> bool {
+    attempt.connect.is_some() && attempt.error_class != ErrorClass::ResetBeforeSend
 }
 
 /// What an end says of the way to the server: bad when it could not be reached, good when any answer or any byte

@@ -260,6 +260,46 @@ fn a_4xx_is_an_answer_and_not_repeated() {
 }
 
 #[test]
+fn a_408_may_have_run_and_a_425_did_not() {
+    row("status-408", &json!({ "status": 408 }), &fails("tool_unavailable", "", 3), &UNKNOWN);
+    row(
+        "status-425",
+        &json!({ "status": 425 }),
+        &fails("rate_limited", "no", 3),
+        &fails("rate_limited", "no", 1),
+    );
+}
+
+#[test]
+fn a_202_is_executed_and_said_to_be_accepted_only() {
+    let Some(wiremock) = WireMock::shared() else { return };
+    let taken = json!({ "status": 202, "jsonBody": { "queued": true } });
+    wiremock.answers("/accepted/act", &taken);
+    let gateway = Gateway::start(&policy(&wiremock.address, "/accepted", &json!({})));
+    let answer = gateway.call("act", &json!({ "n": 1 })).json();
+    check("write", &answer, &ok(1));
+    assert_eq!(answer["accepted"], true, "{answer}");
+    let again = gateway.call("act", &json!({ "n": 1 })).json();
+    assert_eq!((&again["ok"], &again["replayed"]), (&true.into(), &true.into()), "{again}");
+    assert_eq!(wiremock.arrived("/accepted/act"), 1);
+}
+
+#[test]
+fn a_doubt_of_the_policy_beats_what_a_status_says() {
+    let more = json!({ "tools": { "act": { "write": { "unknown_on": [422, 429] } } } });
+    for status in [422, 429] {
+        let Some(wiremock) = WireMock::shared() else { return };
+        let path = format!("/doubted-{status}");
+        wiremock.answers(&format!("{path}/act"), &json!({ "status": status }));
+        let gateway = Gateway::start(&policy(&wiremock.address, &path, &more));
+        check("write", &gateway.call("act", &json!({ "n": 1 })).json(), &UNKNOWN);
+        let again = gateway.call("act", &json!({ "n": 1 })).json();
+        check("the same write again", &again, &fails("review_required", "unknown", 1));
+        assert_eq!(wiremock.arrived(&format!("{path}/act")), 1);
+    }
+}
+
+#[test]
 fn a_5xx_is_asked_again_by_a_read_and_leaves_a_write_unknown() {
     for status in [500, 502, 504] {
         row(

@@ -8,7 +8,6 @@ use tokio::time::Instant;
 
 use super::rig::{
     Does, MS, Rig, S, advance, breaker, code, denied, failed, retries, start, status, tool,
-    unreachable_tool,
 };
 
 fn read(threshold: u32, open_for: Duration) -> Tool {
@@ -151,7 +150,7 @@ async fn a_server_that_cannot_be_reached_shuts_all_its_tools_and_one_probe_opens
     let server = std::sync::Arc::new(server);
     let on = |name| Tool { upstream: server.clone(), ..tool(name, Effect::Read) };
     let rig = Rig::of(vec![on("a"), on("b")]);
-    rig.backend.always(Does::Fail(Duration::ZERO, unreachable_tool()));
+    rig.backend.always(Does::Unreachable);
     for name in ["a", "b", "a"] {
         assert_eq!(code(&rig.ask(name).await), "upstream_unreachable");
     }
@@ -256,4 +255,90 @@ async fn an_open_circuit_survives_a_reload_that_leaves_its_section_alone() {
     assert_eq!(code(&rig.ask("look").await), "circuit_open");
     let rig = rig.reload(with(read(3, 50 * S)));
     assert_eq!(code(&rig.ask("look").await), "ok", "its own numbers changed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_upstreams_probe_is_given_back_when_the_tools_own_circuit_refuses() {
+    let mut server = super::rig::upstream();
+    server.breaker = breaker(2, 5 * S);
+    let server = std::sync::Arc::new(server);
+    let on = |name, open_for| Tool {
+        upstream: server.clone(),
+        breaker: breaker(1, open_for),
+        ..tool(name, Effect::Read)
+    };
+    let rig = Rig::of(vec![on("a", 100 * S), on("b", 5 * S)]);
+    rig.backend.always(Does::Unreachable);
+    for name in ["a", "b"] {
+        assert_eq!(code(&rig.ask(name).await), "upstream_unreachable");
+    }
+    advance(5 * S).await;
+    rig.backend.always(Does::Answer(Duration::ZERO, "{}"));
+    assert_eq!(rig.gates.state.view().upstreams[0].breaker, "half_open");
+    for _ in 0..3 {
+        assert_eq!(code(&rig.ask("a").await), "circuit_open", "its own is still open");
+    }
+    assert_eq!(code(&rig.ask("b").await), "ok", "the upstream's one place was free");
+    assert_eq!(rig.gates.state.view().upstreams[0].breaker, "closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_attempt_that_got_through_is_good_for_the_upstream() {
+    let mut server = super::rig::upstream();
+    server.breaker = breaker(1, 5 * S);
+    let mut look = Tool { retry: Some(retries(1)), ..tool("look", Effect::Read) };
+    look.upstream = std::sync::Arc::new(server);
+    let rig = Rig::one(look);
+    rig.backend.then(Does::Fail(Duration::ZERO, status(503))).then(Does::Unreachable);
+    assert_eq!(code(&rig.ask("look").await), "upstream_unreachable");
+    assert_eq!(rig.gates.state.view().upstreams[0].breaker, "closed");
+    rig.backend.then(Does::Unreachable).then(Does::Unreachable);
+    assert_eq!(code(&rig.ask("look").await), "upstream_unreachable");
+    assert_eq!(rig.gates.state.view().upstreams[0].breaker, "open");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reload_follows_names_a_changed_mode_starts_anew_and_an_upstream_keeps_its_own_state() {
+    let with = |tools: Vec<Tool>| {
+        let agent = super::rig::agent(&tools);
+        super::rig::snapshot(tools, agent)
+    };
+    let rig = Rig::one(read(2, 50 * S));
+    open(&rig, 2).await;
+    // Moved to another upstream: its own circuit comes along, the new server's state is its own.
+    let mut other = super::rig::upstream();
+    other.name = checkrein::call::UpstreamName::new("depot").expect("a sound name");
+    let moved = Tool { upstream: std::sync::Arc::new(other), ..read(2, 50 * S) };
+    let rig = rig.reload(with(vec![moved]));
+    assert_eq!(code(&rig.ask("look").await), "circuit_open");
+    assert_eq!(rig.gates.state.view().upstreams.len(), 1);
+    assert_eq!(rig.gates.state.view().upstreams[0].upstream, "depot");
+    // Another mode is another section; and back again it starts closed.
+    let mut watched = read(2, 50 * S);
+    watched.breaker.mode = BreakerMode::Shadow;
+    let rig = rig.reload(with(vec![watched]));
+    assert_eq!(code(&rig.ask("look").await), "ok");
+    let rig = rig.reload(with(vec![read(2, 50 * S)]));
+    open(&rig, 2).await;
+    // Under another name it is another tool; the old name comes back without its past.
+    let renamed = Tool { name: super::rig::tool_name("watch"), ..read(2, 50 * S) };
+    let rig = rig.reload(with(vec![renamed]));
+    assert_eq!(code(&rig.ask("watch").await), "ok");
+    let rig = rig.reload(with(vec![read(2, 50 * S)]));
+    assert_eq!(code(&rig.ask("look").await), "ok");
+}
+
+/// A verdict of before the reload is heard by the circuit that admitted it, not by the one in force.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_outlives_a_reload_says_nothing_to_the_new_circuit() {
+    let rig = Rig::one(read(1, 50 * S));
+    rig.backend.then(Does::Fail(S, status(503)));
+    let before = start(rig.ask("look")).await;
+    let tools = vec![read(1, 60 * S)];
+    let agent = super::rig::agent(&tools);
+    let rig = rig.reload(super::rig::snapshot(tools, agent));
+    advance(S).await;
+    assert_eq!(code(&before.await.expect("no panic")), "tool_unavailable");
+    assert_eq!(rig.gates.state.view().tools[0].breaker, "closed");
+    assert_eq!(code(&rig.ask("look").await), "ok");
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::rig::{
     Does, MS, Rig, S, advance, breaker, code, denied, failed, rate, retries, settle, start, status,
-    tool, unreachable_tool,
+    tool,
 };
 
 fn read(threshold: u32) -> Tool {
@@ -289,10 +289,11 @@ async fn a_tool_that_is_only_watched_still_makes_one_attempt_at_an_upstream_that
     watched.breaker.mode = BreakerMode::Shadow;
     watched.upstream = std::sync::Arc::new(server);
     let rig = Rig::one(watched);
-    let mut permanent = unreachable_tool();
-    permanent.class = Class::Permanent;
-    rig.backend.then(Does::Fail(Duration::ZERO, permanent));
+    for _ in 0..4 {
+        rig.backend.then(Does::Unreachable);
+    }
     assert_eq!(code(&rig.ask("look").await), "upstream_unreachable");
+    assert_eq!(rig.gates.state.view().upstreams[0].breaker, "open");
     advance(5 * S).await;
     let before = rig.backend.hits();
     rig.backend.always(Does::Fail(Duration::ZERO, status(503)));
