@@ -140,10 +140,9 @@ fn what_a_drain_leaves_unfinished_is_in_the_records() {
     assert_eq!(status.code(), Some(0));
     let records = std::fs::read_to_string(&audit).expect("written");
     let record = |kind: &str, tool: &str| -> serde_json::Value {
-        let parsed = records.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+        let mut parsed = records.lines().map(|line| serde_json::from_str(line).expect("JSON"));
         parsed
-            .filter(|one: &serde_json::Value| one["kind"] == kind && one["tool_name"] == tool)
-            .next_back()
+            .rfind(|one: &serde_json::Value| one["kind"] == kind && one["tool_name"] == tool)
             .unwrap_or_else(|| panic!("no {kind} of {tool} in {records}"))
     };
     for (tool, outcome) in [("check_order", "abandoned"), ("send_notice", "outcome_unknown")] {
