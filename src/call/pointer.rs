@@ -124,10 +124,26 @@ impl Path {
             "**" => Segment::Deep,
             name => Segment::Name(name.to_owned()),
         };
-        Some(Self(pointer.tokens.iter().map(segment).collect()))
+        let mut segments: Vec<Segment> = pointer.tokens.iter().map(segment).collect();
+        // Twice any depth is any depth; each further one would multiply the ways through a value.
+        segments.dedup_by(|b, a| *a == Segment::Deep && *b == Segment::Deep);
+        Some(Self(segments))
     }
 
     pub fn has_deep(&self) -> bool {
         self.0.contains(&Segment::Deep)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_depth_twice_is_any_depth_once() {
+        let path = |text: &str| Path::parse(text).expect("a path");
+        assert_eq!(path("/**/**/**/token"), path("/**/token"));
+        assert_eq!(path("/**/a/**/b").0.len(), 4);
+        assert_eq!(path("/*/*/a").0.len(), 3);
     }
 }
