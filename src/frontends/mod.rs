@@ -24,13 +24,14 @@ use crate::engine::Engine;
 use crate::identity::{self, Peer};
 use crate::telemetry::metrics::Metrics;
 use render::{Problem, Reply};
-use request::Head;
+use request::{Head, Room};
 
 /// All front ends of the data listener. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct FrontEnds {
     engine: Arc<Engine>,
     metrics: Arc<Metrics>,
+    room: Room,
 }
 
 /// A path that is served.
@@ -56,7 +57,7 @@ enum Found<'a> {
 
 impl FrontEnds {
     pub fn new(engine: Arc<Engine>, metrics: Arc<Metrics>) -> Self {
-        Self { engine, metrics }
+        Self { engine, metrics, room: Room::default() }
     }
 
     /// Answers one request, whatever it is. Every answer carries `Checkrein-Run`.
@@ -113,23 +114,25 @@ impl FrontEnds {
             Route::Tools => tools_api::list(engine, &agent, &parts.uri),
             Route::Tool(tool) => {
                 let limit = engine.body_limits().request_bytes;
-                let body = request::read_json(&parts.headers, body, limit).await?;
+                let body = request::read_json(&parts.headers, body, limit, &self.room).await?;
                 tools_api::call(engine, agent, head, tool, &body).await
             }
             Route::Batch(form) => {
                 let limit = engine.body_limits().request_bytes;
-                let body = request::read_json(&parts.headers, body, limit).await;
+                let body = request::read_json(&parts.headers, body, limit, &self.room).await;
                 let body = body.inspect_err(|problem| batch::count_body(&self.metrics, problem))?;
                 batch::turn(engine, &self.metrics, batch::Asking { agent, head, form }, &body).await
             }
             Route::OpenRun => {
-                let body = request::read_json(&parts.headers, body, runs::BODY_BYTES).await?;
+                let body =
+                    request::read_json(&parts.headers, body, runs::BODY_BYTES, &self.room).await?;
                 runs::open(engine, &agent, &body)
             }
             Route::Run(run) => runs::view(engine, &agent, run),
             Route::RunSummary(run) => runs::summary(engine, &agent, run),
             Route::FinishRun(run) => {
-                let body = request::read_json(&parts.headers, body, runs::BODY_BYTES).await?;
+                let body =
+                    request::read_json(&parts.headers, body, runs::BODY_BYTES, &self.room).await?;
                 runs::finish(engine, &agent, run, &body)
             }
         }

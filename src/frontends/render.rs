@@ -363,6 +363,12 @@ impl Problem {
         let message = format!("the body is larger than the limit of {limit} bytes");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, Some("body"), message)
     }
+    pub(super) fn no_room() -> Self {
+        let message = "too many bodies are held at once; nothing was run";
+        let denied =
+            Denied::new(DenyCode::ConcurrencyLimited, message).retry_after(Duration::from_secs(1));
+        Self { counted: Some("body"), ..Self::denied(denied) }
+    }
     pub(super) fn too_slow(limit: Duration) -> Self {
         let message = format!("the body did not arrive within {} s", limit.as_secs());
         Self::new(StatusCode::REQUEST_TIMEOUT, Some("body"), message)

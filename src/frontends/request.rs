@@ -3,6 +3,8 @@
 
 use std::fmt;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -24,6 +26,55 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const BODY_TIME: Duration = Duration::from_secs(30);
 /// Longest time an agent can ask for; it only ever shortens, so more means nothing.
 const TIMEOUT_MOST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// Most bytes of bodies held at once, over all requests: what arrives, and what waits for its answer. Connections
+/// are many, and each may bring a whole body.
+const BODIES: usize = 64 << 20;
+
+/// Where bodies are held; all front ends of a process share one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Room(Arc<AtomicUsize>);
+
+/// One body's part of the room, given back when it is dropped.
+#[derive(Debug)]
+struct Place {
+    room: Room,
+    bytes: usize,
+}
+
+impl Place {
+    /// Takes `more` bytes, unless the room is full. A lone body always fits, however large the policy lets it be.
+    fn grow(&mut self, more: usize, limit: usize) -> bool {
+        let most = BODIES.max(limit);
+        let fits = |held: usize| held.checked_add(more).filter(|held| *held <= most);
+        let grown = self.room.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok();
+        if grown {
+            self.bytes += more;
+        }
+        grown
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.room.0.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+/// A body, read whole. It holds its part of the room until the request is answered.
+#[derive(Debug)]
+pub(super) struct Sent {
+    bytes: Bytes,
+    /// `None`: there was no body.
+    _place: Option<Place>,
+}
+
+impl std::ops::Deref for Sent {
+    type Target = Bytes;
+    fn deref(&self) -> &Bytes {
+        &self.bytes
+    }
+}
 
 /// The fields of a head that are about a call.
 #[derive(Debug, Default)]
@@ -111,19 +162,20 @@ fn unquote(rest: &str) -> Option<String> {
     }
 }
 
-/// Reads a JSON body of at most `limit` bytes. A longer one is refused before it is read whole: by its announced
+/// Reads a JSON body of at most `limit` bytes, into the room that is left. A longer one is refused before it is read whole: by its announced
 /// length, else at the first byte too many. A request without any body needs no media type.
 pub(super) async fn read_json<B>(
     headers: &HeaderMap,
     body: B,
     limit: usize,
-) -> Result<Bytes, Problem>
+    room: &Room,
+) -> Result<Sent, Problem>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: fmt::Display,
 {
     if body.is_end_stream() && !headers.contains_key(CONTENT_TYPE) {
-        return Ok(Bytes::new());
+        return Ok(Sent { bytes: Bytes::new(), _place: None });
     }
     if !is_json(headers) {
         return Err(Problem::media_type(
@@ -144,19 +196,20 @@ where
     if announced.is_some_and(|length| length > limit as u64) {
         return Err(Problem::too_large(limit));
     }
-    match tokio::time::timeout(BODY_TIME, collect(body, limit)).await {
+    match tokio::time::timeout(BODY_TIME, collect(body, limit, room)).await {
         Ok(read) => read,
         Err(_) => Err(Problem::too_slow(BODY_TIME)),
     }
 }
 
-async fn collect<B>(body: B, limit: usize) -> Result<Bytes, Problem>
+async fn collect<B>(body: B, limit: usize, room: &Room) -> Result<Sent, Problem>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: fmt::Display,
 {
     let mut body = pin!(body);
     let mut whole = BytesMut::new();
+    let mut place = Place { room: room.clone(), bytes: 0 };
     while let Some(frame) = body.frame().await {
         let frame =
             frame.map_err(|error| Problem::invalid(format!("the body broke off: {error}")))?;
@@ -165,9 +218,12 @@ where
         if whole.len() + data.len() > limit {
             return Err(Problem::too_large(limit));
         }
+        if !place.grow(data.len(), limit) {
+            return Err(Problem::no_room());
+        }
         whole.extend_from_slice(&data);
     }
-    Ok(whole.freeze())
+    Ok(Sent { bytes: whole.freeze(), _place: Some(place) })
 }
 
 /// `application/json`, with no parameter but `charset=utf-8` (RFC 8259 §11 defines none; that one is common).

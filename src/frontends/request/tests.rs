@@ -83,8 +83,9 @@ fn an_unsound_run_is_not_echoed() {
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-async fn body(fields: &[(&'static str, &str)], body: &str, limit: usize) -> Result<Bytes, Problem> {
-    read_json(&head(fields), Full::new(Bytes::copy_from_slice(body.as_bytes())), limit).await
+async fn body(fields: &[(&'static str, &str)], body: &str, limit: usize) -> Result<Sent, Problem> {
+    let body = Full::new(Bytes::copy_from_slice(body.as_bytes()));
+    read_json(&head(fields), body, limit, &Room::default()).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,7 +121,7 @@ async fn only_json_in_utf8_is_read() {
 #[tokio::test(start_paused = true)]
 async fn a_long_body_is_refused_by_its_announced_length_before_a_byte_is_read() {
     let headers = head(&[JSON, ("content-length", "10")]);
-    let refused = read_json(&headers, Never, 9).await.expect_err("announced");
+    let refused = read_json(&headers, Never, 9, &Room::default()).await.expect_err("announced");
     assert_eq!(refused.counted, Some("body"));
     assert!(body(&[JSON], "123456789", 9).await.is_ok());
     assert!(body(&[JSON], "1234567890", 9).await.expect_err("one too many").is_too_large());
@@ -129,9 +130,31 @@ async fn a_long_body_is_refused_by_its_announced_length_before_a_byte_is_read() 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_stalls_is_refused_at_its_time() {
     let began = tokio::time::Instant::now();
-    let refused = read_json(&head(&[JSON]), Never, 9).await;
+    let refused = read_json(&head(&[JSON]), Never, 9, &Room::default()).await;
     assert!(refused.is_err());
     assert_eq!(began.elapsed(), BODY_TIME);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_bodies_together_have_a_bound_and_each_gives_its_part_back() {
+    let room = Room::default();
+    let held = || room.0.load(Ordering::Acquire);
+    let send = async |bytes: usize, limit: usize| {
+        let body = Full::new(Bytes::from(vec![b' '; bytes]));
+        read_json(&head(&[JSON]), body, limit, &room).await
+    };
+    let half = BODIES / 2;
+    let first = send(half, half).await.expect("room");
+    let second = send(half, half).await.expect("just fits");
+    assert_eq!((first.len(), held()), (half, BODIES));
+    let refused = send(1, half).await.expect_err("full");
+    assert_eq!((refused.is_too_large(), refused.counted), (false, Some("body")));
+    drop(second);
+    assert!(send(half + 1, BODIES).await.is_err(), "one byte too many");
+    assert_eq!(held(), half, "a refused body gives back what it had");
+    drop(first);
+    assert_eq!(held(), 0);
+    assert!(send(BODIES + 1, BODIES + 1).await.is_ok(), "a lone one fits, as the policy lets it");
 }
 
 /// A body that sends nothing and does not end.
