@@ -34,7 +34,7 @@ pub struct Paired {
 pub struct Batch(Vec<Paired>);
 
 impl Batch {
-    /// Checks all ids before anything runs (reference.md §2.6). The refusal names the offending call.
+    /// Checks all ids before anything runs. The refusal names the offending call.
     pub fn pair(calls: Vec<Asked>) -> Result<Self, Denied> {
         let mut seen = HashSet::with_capacity(calls.len());
         let mut paired = Vec::with_capacity(calls.len());

@@ -1,4 +1,4 @@
-//! THE table of codes (architecture.md §6): name, HTTP status, what became of the operation, what to do next.
+//! THE table of codes: name, HTTP status, what became of the operation, what to do next.
 //!
 //! Answers, metric labels, records and `docs/codes.md` all come from here. The sets are closed: a new code is a
 //! new variant, and every match on it is exhaustive.

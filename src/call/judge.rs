@@ -4,7 +4,7 @@ use super::Effect;
 use super::code::{Executed, FailCode};
 use super::outcome::{CallError, Class, Delivery, Denied, Detail, Ended, Failed, Verdict};
 
-/// Only a read whose failure was transient (decisions.md §8); the further questions are `retry`'s.
+/// Only a read whose failure was transient; the further questions are `retry`'s.
 pub fn retryable(effect: Effect, failed: &Failed) -> bool {
     effect == Effect::Read && failed.class == Class::Transient
 }
@@ -36,7 +36,7 @@ pub fn executed(error: &CallError) -> Executed {
     }
 }
 
-/// Which ends the run's repeat fuse counts as failed (architecture.md §1).
+/// Which ends the run's repeat fuse counts as failed.
 pub fn fuse_counts(error: &CallError) -> bool {
     use super::code::DenyCode as D;
     match error {
@@ -51,7 +51,7 @@ pub fn fuse_counts(error: &CallError) -> bool {
     }
 }
 
-/// Which ends the run's budget of failures counts (policy.md §5).
+/// Which ends the run's budget of failures counts.
 pub fn budget_counts(error: &CallError) -> bool {
     use super::code::DenyCode as D;
     match error {

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Longest name the policy language knows (policy.md §2).
+/// Longest name the policy language knows.
 pub const MAX_NAME: usize = 64;
 /// Longest call id taken from a model's message; every model API stays far below it.
 pub const MAX_CALL_ID: usize = 256;

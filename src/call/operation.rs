@@ -1,4 +1,4 @@
-//! What a write means, whatever its call id: the operation's identity (decisions.md §9, semantics.md §5.1).
+//! What a write means, whatever its call id: the operation's identity.
 //!
 //! The only maker of [`IdempotencyKey`]. Pure.
 

@@ -48,7 +48,7 @@ pub enum Source {
     Ledger,
 }
 
-/// What proves that a write did not happen (semantics.md §6). Without one there is no `not_executed`.
+/// What proves that a write did not happen. Without one there is no `not_executed`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Evidence {
     ConnectFailed,
@@ -101,7 +101,7 @@ impl TimedOutBy {
     }
 }
 
-/// What an attempt ended as, for the label `error_class` (operations.md §6.2).
+/// What an attempt ended as, for the label `error_class`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
     None,

@@ -1,4 +1,4 @@
-//! JSON Pointers (RFC 6901) into arguments, and the paths of `select` and `redact` (policy.md §1).
+//! JSON Pointers (RFC 6901) into arguments, and the paths of `select` and `redact`.
 
 use std::fmt;
 

@@ -16,7 +16,7 @@ pub enum Phase {
     Connected = 1,
     /// The send gate has opened: bytes may be on the wire from here on.
     Sending = 2,
-    /// Written as far as that can be known (semantics.md §4).
+    /// Written as far as that can be known.
     Written = 3,
     FirstByte = 4,
     /// Another byte of the body, either way.

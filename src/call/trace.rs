@@ -1,6 +1,6 @@
 //! The pad a call carries through its stack: what each layer did, for the record and the answer.
 //!
-//! Written by layers, read once by `observe`. Bounded: a call makes at most eleven attempts (policy.md §3).
+//! Written by layers, read once by `observe`. Bounded: a call makes at most eleven attempts.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,7 @@ pub struct AttemptNote {
 #[derive(Debug, Clone, Default)]
 pub struct Noted {
     pub attempts: Vec<AttemptNote>,
-    /// `retry_stopped_by` of semantics.md §3.2.
+    /// Why there was no further attempt, as the record says it: `retry_stopped_by`.
     pub retry_stopped_by: Option<&'static str>,
     /// The layer or rule that decided, with its place in the policy: `allowlist agents.default.allow :31`.
     pub rule: Option<Cow<'static, str>>,

@@ -1,4 +1,4 @@
-//! The eight states of the loop's contract (decisions.md §5).
+//! The eight states in which a loop can stand after a message.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LoopState {
