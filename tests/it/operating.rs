@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::support::process::{PROGRAM, filled, verb};
-use crate::support::{Fixture, Form, Process, ScriptedTool, http, wait_for};
+use crate::support::{Fixture, Form, Process, ScriptedTool, wait_for};
 
 const SOON: Duration = Duration::from_secs(30);
 const A17: &str = r#"{"order_id":"A17"}"#;
