@@ -18,11 +18,12 @@ impl Gate for ArgumentsCheck {
     type Permit = ();
 
     fn admit(&self, call: &ToolCall) -> Result<(), Denied> {
-        match &call.payload {
+        let judged = match &call.payload {
             Payload::Arguments(arguments) => self.check(call, arguments),
             Payload::Malformed(malformed) => Err(refuse_malformed(malformed)),
             Payload::Unsupported { kind } => Err(refuse_unsupported(kind)),
-        }
+        };
+        judged.inspect_err(|_| call.trace.note().rule = Some("arguments".into()))
     }
 }
 

@@ -23,6 +23,7 @@ impl Gate for Deadline {
         let deadline = by_loop.unwrap_or(call.deadline);
         if deadline.saturating_duration_since(now) < min_attempt(&self.0.timeout) {
             let message = format!("no time is left to call tool {}", self.0.name);
+            call.trace.note().rule = Some("deadline".into());
             return Err(Denied::new(DenyCode::DeadlineExceeded, message));
         }
         if by_loop.is_some() {

@@ -16,6 +16,7 @@ impl Gate for DryRun {
     fn admit(&self, call: &ToolCall) -> Result<(), Denied> {
         if self.0.agents.get(&call.agent).is_some_and(|agent| agent.dry_run) {
             let message = format!("tool {} would have been called; nothing was sent", call.tool);
+            call.trace.note().rule = Some("dry_run".into());
             return Err(Denied::new(DenyCode::DryRun, message));
         }
         Ok(())

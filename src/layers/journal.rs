@@ -119,7 +119,10 @@ impl JournalLayer {
         let sent = match gate {
             Gate::NeverOpened => false,
             Gate::Opened => true,
-            Gate::Unrecorded(error) => return Err(unavailable(&error).into()),
+            Gate::Unrecorded(error) => {
+                trace.note().rule = Some("ledger".into());
+                return Err(unavailable(&error).into());
+            }
         };
         lost.end_is_known();
         self.finish(ticket, sent, trace, ended).await
@@ -228,8 +231,10 @@ pub fn late_answer(
         // It was drained because its gate had opened.
         let (end, _) = settle(*key, true, ended);
         let settled = !matches!(end, End::Unknown(_));
+        let ended = name(&end);
         if settled && ledger.late(key, end) {
             metrics.write_upgrade("late_answer");
+            tracing::info!(operation = %key.id(), ended, "an unknown write became known: the tool answered late");
         }
     }
 }

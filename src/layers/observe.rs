@@ -162,6 +162,12 @@ impl Observer {
             self.count_bytes(call, result);
         }
         let label = outcome_label(&outcome);
+        if let Err(CallError::Failed(failed)) = &outcome
+            && failed.code == code::FailCode::Internal
+        {
+            // The words of such a failure are always ours: no argument and no answer is in them.
+            tracing::error!(tool = %call.tool, call = %call.id, why = %failed.message, "a call failed by the gateway's own fault");
+        }
         self.count(call, label);
         self.metrics.overhead(duration.saturating_sub(noted.at_tool + noted.backoff));
         let executed = match &outcome {

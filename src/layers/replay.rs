@@ -82,6 +82,7 @@ impl ReplayLayer {
         if write.caller_key_required && call.caller_key.is_none() {
             let message =
                 format!("tool {} needs an Idempotency-Key with every call", self.tool.name);
+            call.trace.note().rule = Some("write.caller_key".into());
             return Err(Denied::new(DenyCode::InvalidRequest, message).into());
         }
         Ok(Intent {
@@ -158,6 +159,7 @@ impl ReplayLayer {
             Joined::Free | Joined::StillRunning => {
                 let message = format!("the same call of tool {} is still running", call.tool);
                 let denied = Denied::new(DenyCode::InProgress, message).retry_after(JOIN_BACK);
+                call.trace.note().rule = Some("ledger".into());
                 let operation = call.trace.note().operation;
                 let detail = operation.map_or(Detail::None, Detail::Operation);
                 Some(self.replayed(call, "join", Err(denied.detail(detail).into())))

@@ -236,6 +236,7 @@ impl Writer {
         let shared = self.0;
         let mut lines = Vec::new();
         let mut complaints = Complaints::default();
+        let mut torn = false; // a write that failed may have left half a line behind
         loop {
             let mut buffer = shared.lock();
             if !buffer.closed && buffer.lines.len() < FLUSH_BYTES {
@@ -247,7 +248,11 @@ impl Writer {
             complaints.dropped += mem::take(&mut buffer.dropped);
             drop(buffer);
             if !lines.is_empty() {
-                if let Err(error) = sink.write_all(&lines).and_then(|()| sink.flush()) {
+                let begun: &[u8] = if torn { b"\n" } else { b"" };
+                let written = sink.write_all(begun).and_then(|()| sink.write_all(&lines));
+                torn = false;
+                if let Err(error) = written.and_then(|()| sink.flush()) {
+                    torn = true;
                     shared.metrics.record_write_error();
                     complaints.error = Some(error);
                 }

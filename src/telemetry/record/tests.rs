@@ -1,3 +1,4 @@
+use std::sync::mpsc;
 use std::thread;
 
 use super::*;
@@ -194,6 +195,46 @@ fn a_sink_that_fails_is_counted_and_stops_nothing() {
     assert!(recorder.close(Duration::from_secs(10)));
     thread.join().unwrap();
     assert!(metrics.encode().contains("checkrein_audit_write_errors_total 1"));
+}
+
+#[test]
+fn after_a_full_disk_only_the_line_it_cut_is_lost() {
+    /// Takes ten bytes of the first writing, refuses the rest, then takes everything.
+    struct Disk(Arc<Mutex<Vec<u8>>>, mpsc::Sender<()>, bool);
+    impl io::Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut kept = self.0.lock().unwrap();
+            if self.2 {
+                kept.extend_from_slice(bytes);
+                return Ok(bytes.len());
+            }
+            if kept.is_empty() {
+                kept.extend_from_slice(&bytes[..10]);
+                return Ok(10);
+            }
+            self.2 = true;
+            self.1.send(()).unwrap();
+            Err(io::ErrorKind::StorageFull.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let (recorder, writer) = Recorder::channel(Metrics::new());
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let (refused, was_refused) = mpsc::channel();
+    let disk = Disk(kept.clone(), refused, false);
+    let thread = thread::spawn(move || writer.run(disk));
+    recorder.attempt(&call("{}"), &attempt(1));
+    was_refused.recv_timeout(Duration::from_secs(10)).unwrap();
+    recorder.attempt(&call("{}"), &attempt(2));
+    assert!(recorder.close(Duration::from_secs(10)));
+    thread.join().unwrap();
+    let text = String::from_utf8(kept.lock().unwrap().clone()).unwrap();
+    let whole: Vec<serde_json::Value> =
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    assert_eq!(whole.len(), 1, "{text}");
+    assert_eq!(whole[0]["attempt"], 2);
 }
 
 #[test]
