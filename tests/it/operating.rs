@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::support::process::{PROGRAM, filled, verb};
-use crate::support::{Fixture, Form, Process, ScriptedTool, wait_for};
+use crate::support::{Fixture, Form, Process, Reply, ScriptedTool, wait_for};
 
 const SOON: Duration = Duration::from_secs(30);
 const A17: &str = r#"{"order_id":"A17"}"#;
@@ -89,4 +89,38 @@ fn a_start_that_hangs_can_be_ended() {
         std::thread::yield_now();
     };
     assert_eq!(code, Some(0));
+}
+
+#[tokio::test]
+async fn a_refusal_names_the_layer_that_refused_never_the_list_that_had_allowed_it() {
+    let tool = ScriptedTool::start().await;
+    tool.script("/create", [Reply::ApplyAfter(Duration::from_secs(2))]);
+    let dry = "  default:\n    mode: dry_run\n    allow: [lookup_order";
+    let order = r#"{"order_ref":"D1","sku":"A","qty":1}"#;
+    for (policy, calls, code, rule) in [
+        (Fixture::new(), [("lookup_order", "{}")].as_slice(), "invalid_arguments", "arguments"),
+        (Fixture::new(), &[("lookup_order", "junk")], "invalid_arguments", "arguments"),
+        (
+            Fixture::new().with("  default:\n    allow: [lookup_order", dry),
+            &[("lookup_order", A17)],
+            "dry_run",
+            "dry_run",
+        ),
+        (
+            Fixture::new(),
+            &[("create_order", order), ("create_order", order)],
+            "review_required",
+            "ledger",
+        ),
+    ] {
+        let gateway = policy.start(&tool).await;
+        for (n, (tool, arguments)) in calls.iter().enumerate() {
+            let agent = gateway.agent(Form::OpenaiChat, &format!("r{n}"));
+            agent.call(tool, "c", arguments).await;
+        }
+        let refused = || gateway.records().into_iter().find(|r| r["decision"] == "deny");
+        wait_for("the record", SOON, async || refused().is_some()).await;
+        let record = refused().expect("just seen");
+        assert_eq!((&record["outcome"], &record["rule"]), (&code.into(), &rule.into()), "{record}");
+    }
 }

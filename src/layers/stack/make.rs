@@ -210,15 +210,16 @@ impl Service<ToolCall> for Refuse {
     }
 
     fn call(&mut self, call: ToolCall) -> Self::Future {
-        let denied = match &call.payload {
-            Payload::Malformed(malformed) => arguments::refuse_malformed(malformed),
-            Payload::Unsupported { kind } => arguments::refuse_unsupported(kind),
+        let (rule, denied) = match &call.payload {
+            Payload::Malformed(malformed) => ("arguments", arguments::refuse_malformed(malformed)),
+            Payload::Unsupported { kind } => ("arguments", arguments::refuse_unsupported(kind)),
             // The allowlist let it pass, yet it was sent here: the policy changed between the two looks.
-            Payload::Arguments(_) => Denied::new(
-                DenyCode::UnknownTool,
-                format!("there is no tool `{}`; choose from the list", call.tool),
-            ),
+            Payload::Arguments(_) => {
+                let message = format!("there is no tool `{}`; choose from the list", call.tool);
+                ("allowlist: no such tool", Denied::new(DenyCode::UnknownTool, message))
+            }
         };
+        call.trace.note().rule = Some(rule.into());
         ready(Err(denied.into()))
     }
 }
