@@ -200,13 +200,14 @@ impl Connection {
         let request = request.map(|bytes| Outgoing::new(bytes, meter));
         match self.sender.try_send_request(request).await {
             Ok(response) => {
+                self.meter.headed();
                 let (head, incoming) = response.into_parts();
                 Ok((head, incoming, self))
             }
             Err(mut failed) => {
                 let zero_bytes = failed.take_message().is_some() && self.meter.sent() == 0;
                 let error = failed.into_error();
-                let error = if error.is_parse_too_large() {
+                let error = if error.is_parse_too_large() || self.meter.flooded() {
                     SendError::HeadTooLarge
                 } else if error.is_parse() {
                     SendError::NotHttp { first: self.meter.first_bytes() }

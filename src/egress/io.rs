@@ -19,6 +19,10 @@ use crate::call::{Phase, Progress};
 /// Kept of an answer that turns out not to be HTTP, as evidence.
 const FIRST_BYTES: usize = 64;
 
+/// Most bytes taken before the head of an answer is whole: room for the largest head and what comes with it, and for
+/// some interim answers (RFC 9110 §15.2), which hyper passes over without an end, and without giving others a turn.
+const MAX_BEFORE_HEAD: usize = 512 * 1024;
+
 /// Counts of one connection, and the marks of the exchange it now carries.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
@@ -36,6 +40,10 @@ struct Exchange {
     body_handed_over: bool,
     written: bool,
     answered: bool,
+    /// The head of the answer is whole.
+    headed: bool,
+    /// Bytes read before it was.
+    before_head: usize,
     first: Vec<u8>,
 }
 
@@ -67,6 +75,16 @@ impl Meter {
     /// The first bytes of the answer, readable.
     pub(super) fn first_bytes(&self) -> String {
         self.lock().first.escape_ascii().to_string()
+    }
+
+    /// The head of the answer is whole; what follows is its body, bounded by who reads it.
+    pub(super) fn headed(&self) {
+        self.lock().headed = true;
+    }
+
+    /// More came than a head has, and no head.
+    pub(super) fn flooded(&self) -> bool {
+        self.lock().before_head > MAX_BEFORE_HEAD
     }
 
     fn wrote(&self, bytes: usize) {
@@ -102,6 +120,9 @@ impl Meter {
         if !exchange.on {
             return;
         }
+        if !exchange.headed {
+            exchange.before_head = exchange.before_head.saturating_add(bytes.len());
+        }
         let room = FIRST_BYTES.saturating_sub(exchange.first.len());
         exchange.first.extend(bytes.iter().take(room));
         let phase = if exchange.answered { Phase::Progress } else { Phase::FirstByte };
@@ -136,6 +157,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
         let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
         if let Poll::Ready(Ok(())) = polled {
             this.meter.read(buf.filled().get(before..).unwrap_or_default());
+            if this.meter.flooded() {
+                return Poll::Ready(Err(io::ErrorKind::FileTooLarge.into()));
+            }
         }
         polled
     }

@@ -294,3 +294,19 @@ async fn a_tool_that_sends_our_credential_back_shows_it_to_nobody() {
         assert!(told.contains("[redacted]"), "{sent}: {told}");
     }
 }
+
+#[tokio::test]
+async fn interim_answers_are_passed_over_but_not_without_end() {
+    let interim = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
+    let some = format!("{}{}", interim.repeat(20), ok_json("{\"a\":1}"));
+    let server = Server::saying_once(some).await;
+    let result = ask(&backend(read_at(&server)), ORDER).await.expect("an answer");
+    assert_eq!(text(&result), r#"{"a":1}"#);
+    let flood = format!("{}{}", interim.repeat(20_000), ok_json("{\"a\":1}"));
+    for effect in [Effect::Read, Effect::Write] {
+        let failed = failure_of(effect, flood.clone()).await;
+        assert_eq!(failed.code, FailCode::UpstreamProtocolError);
+        assert_eq!(failed.delivery, Delivery::Unknown);
+        assert!(failed.message.contains("head"), "{}", failed.message);
+    }
+}
