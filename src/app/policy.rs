@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use super::{Gateway, StartError};
 use crate::config::{Config, Listen};
-use crate::policy::diagnostic::{Place, Problem, Sources, pretty};
+use crate::policy::diagnostic::{Level, Place, Problem, Sources, pretty, worst};
 use crate::policy::reload::{Loaded, ReloadEvent};
 use crate::policy::snapshot::{Auth, Snapshot};
 use crate::policy::watch::{WatchOptions, Watcher};
@@ -49,8 +49,12 @@ pub(super) async fn first(
     };
     match event {
         ReloadEvent::Applied(sound) => {
-            if !sound.warnings.is_empty() {
-                tracing::warn!("the policy has warnings\n{}", show(&sound.warnings));
+            match worst(&sound.warnings) {
+                Some(Level::Warning | Level::Error) => {
+                    tracing::warn!("the policy has warnings\n{}", show(&sound.warnings));
+                }
+                Some(Level::Note) => tracing::info!("notes\n{}", show(&sound.warnings)),
+                None => {}
             }
             hide_secrets(secrets, &sound.snapshot);
             Ok((watcher, sound.snapshot))

@@ -232,7 +232,7 @@ fn after_a_full_disk_only_the_line_it_cut_is_lost() {
     thread.join().unwrap();
     let text = String::from_utf8(kept.lock().unwrap().clone()).unwrap();
     let whole: Vec<serde_json::Value> =
-        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        text.lines().filter_map(|line| line.parse().ok()).collect();
     assert_eq!(whole.len(), 1, "{text}");
     assert_eq!(whole[0]["attempt"], 2);
 }
