@@ -300,3 +300,45 @@ fn settle_proves_or_does_not_know() {
     let (end, outcome) = settle(key, true, Ok(answer("{}")));
     assert!(matches!(end, End::Executed(Some(_))) && outcome.is_ok());
 }
+
+/// Whatever the tool does, who asked for a write has its answer by the deadline, to the millisecond; what goes on
+/// after it holds its place until the drain is over and no longer.
+#[tokio::test(start_paused = true)]
+async fn wall_within_deadline_for_writes_too_and_every_place_comes_back() {
+    let mut rng = fastrand::Rng::with_seed(11);
+    for round in 0..200 {
+        let mut any = pay();
+        any.timeout = checkrein::policy::snapshot::Timeouts {
+            connect: rng.u32(1..4000) * MS,
+            first_byte: rng.u32(1..4000) * MS,
+            idle: rng.u32(1..4000) * MS,
+            total: rng.u32(1..8000) * MS,
+        };
+        let rig = Rig::one(any);
+        let after = rng.u32(0..20_000) * MS;
+        rig.backend.then(match rng.u8(0..7) {
+            0 => Does::Silent,
+            1 => Does::Drip,
+            2 => Does::ConnectStalls,
+            3 => Does::Unreachable,
+            4 => Does::Stall(status(422), after, Box::new(Err(status(422)))),
+            5 => Does::Answer(after, "{}"),
+            _ => Does::Fail(after, status(503)),
+        });
+        let left = rng.u32(250..15_000) * MS;
+        let began = Instant::now();
+        let [first, joiner] = [(); 2].map(|()| {
+            let mut call = rig.call("pay", r#"{"id":"A17"}"#);
+            call.deadline = began + left;
+            tokio::spawn(rig.send(call))
+        });
+        for asked in [first, joiner] {
+            let told = code(&asked.await.expect("no panic"));
+            assert!(began.elapsed() <= left, "round {round}: {told} after {:?}", began.elapsed());
+        }
+        assert!(rig.backend.hits() <= 2, "round {round}: a joiner sends only what was never sent");
+        advance(31 * S).await;
+        assert_eq!(rig.gates.state.view().tools[0].inflight, 0, "round {round}");
+        assert_eq!(rig.backend.running(), 0, "round {round}: nothing goes on after the drain");
+    }
+}
