@@ -187,9 +187,13 @@ async fn a_head_is_judged_before_its_body_has_come() {
         assert!(progress.if_cut().is_none());
         let backend = backend(tool);
         let asked = tokio::spawn(async move { send(&backend, call).await });
-        while progress.if_cut().is_none() {
-            tokio::task::yield_now().await;
-        }
+        let judged = async {
+            while progress.if_cut().is_none() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let soon = std::time::Duration::from_secs(10);
+        assert!(tokio::time::timeout(soon, judged).await.is_ok(), "never judged: {head}");
         assert!(!asked.is_finished(), "the body is still to come");
         asked.abort();
         progress.if_cut().expect("judged")
