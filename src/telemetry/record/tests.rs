@@ -231,8 +231,7 @@ fn after_a_full_disk_only_the_line_it_cut_is_lost() {
     assert!(recorder.close(Duration::from_secs(10)));
     thread.join().unwrap();
     let text = String::from_utf8(kept.lock().unwrap().clone()).unwrap();
-    let whole: Vec<serde_json::Value> =
-        text.lines().filter_map(|line| line.parse().ok()).collect();
+    let whole: Vec<serde_json::Value> = text.lines().filter_map(|line| line.parse().ok()).collect();
     assert_eq!(whole.len(), 1, "{text}");
     assert_eq!(whole[0]["attempt"], 2);
 }
