@@ -88,7 +88,7 @@ impl Schema {
         &self.source
     }
 
-    /// Every fault at once (at most [`MAX_FAULTS`]), each by JSON Pointer; empty = valid.
+    /// Every fault at once (at most [`crate::call::outcome::MAX_FAULTS`]), each by JSON Pointer; empty = valid.
     pub fn faults(&self, value: &Value) -> Vec<Fault> {
         if self.validator.is_valid(value) {
             return Vec::new();
