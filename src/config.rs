@@ -21,6 +21,11 @@ pub struct Config {
     /// How long it waits for calls in flight after that; new ones are refused.
     pub drain_timeout: Duration,
     pub audit: Audit,
+    pub store: Keeps,
+    /// Where the durable store lies.
+    pub state: PathBuf,
+    /// Bytes the store may take; past it writes are refused.
+    pub state_max: u64,
     /// `None`: the cores this process may use, at least 1, at most 2.
     pub workers: Option<usize>,
     pub max_series: usize,
@@ -39,6 +44,9 @@ impl Config {
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(25),
             audit: Audit::Stdout,
+            store: Keeps::Sqlite,
+            state: PathBuf::from(DEFAULT_STATE),
+            state_max: DEFAULT_STATE_MAX,
             workers: None,
             max_series: 20_000,
             policy_poll: Duration::from_secs(1),
@@ -46,16 +54,66 @@ impl Config {
         }
     }
 
-    /// As for a test: any free loopback ports, no records.
+    /// As for a test: any free loopback ports, no records, nothing that outlives it.
     pub fn loopback(policy: impl Into<PathBuf>) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self { listen: Listen::Tcp(any), health: any, audit: Audit::None, ..Self::new(policy) }
+        Self {
+            listen: Listen::Tcp(any),
+            health: any,
+            audit: Audit::None,
+            store: Keeps::Memory,
+            ..Self::new(policy)
+        }
     }
 
     /// How many threads take calls.
     pub fn worker_count(&self) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         self.workers.unwrap_or_else(|| cores().clamp(1, 2))
+    }
+}
+
+/// Where the store lies unless told otherwise, and how large it may become.
+pub const DEFAULT_STATE: &str = "/var/lib/checkrein";
+pub const DEFAULT_STATE_MAX: u64 = 128 << 20;
+/// A smaller store could not hold its own tables and a log.
+const LEAST_STATE_MAX: u64 = 1 << 20;
+
+/// What keeps the memory of writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeps {
+    /// A file of the state folder: it outlives the process.
+    Sqlite,
+    /// Nothing outlives the process: for trials only.
+    Memory,
+}
+
+impl FromStr for Keeps {
+    type Err = BadSetting;
+
+    fn from_str(text: &str) -> Result<Self, BadSetting> {
+        match text {
+            "sqlite" => Ok(Keeps::Sqlite),
+            "memory" => Ok(Keeps::Memory),
+            other => bad(format!("`{other}` is none of sqlite, memory")),
+        }
+    }
+}
+
+/// A whole number and its unit: `16MiB`, `1GiB`.
+pub fn state_max(text: &str) -> Result<u64, BadSetting> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let one: u64 = match unit {
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return bad(format!("`{text}` needs a whole number and one of KiB, MiB, GiB: 128MiB")),
+    };
+    match number.parse::<u64>().ok().and_then(|number| number.checked_mul(one)) {
+        Some(bytes) if bytes >= LEAST_STATE_MAX => Ok(bytes),
+        Some(_) => bad(format!("`{text}` is too small: at least 1MiB")),
+        None => bad(format!("`{text}` needs a whole number before its unit: 128MiB")),
     }
 }
 
@@ -212,6 +270,17 @@ mod tests {
         for text in ["25", "-1s", "1.5s", "s", "", "1d", "99999999999999999999s", "25h", " 1s"] {
             assert!(duration(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_store_has_a_size_and_a_kind() {
+        assert_eq!(state_max("128MiB"), Ok(DEFAULT_STATE_MAX));
+        assert_eq!(state_max("2GiB"), Ok(2 << 30));
+        for text in ["128", "1023KiB", "0MiB", "MiB", "128MB", "-1MiB", "99999999999GiB"] {
+            assert!(state_max(text).is_err(), "{text}");
+        }
+        assert_eq!(("sqlite".parse(), "memory".parse()), (Ok(Keeps::Sqlite), Ok(Keeps::Memory)));
+        assert!("postgres".parse::<Keeps>().is_err());
     }
 
     #[test]

@@ -13,9 +13,12 @@ pub mod call;
 
 pub mod policy;
 
+#[macro_use]
 pub mod telemetry;
 
 pub mod egress;
+
+pub mod store;
 
 pub mod ledger;
 

@@ -27,7 +27,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{Config, Listen};
+use crate::config::{Config, Keeps, Listen};
 use crate::engine::{Engine, Parts};
 use crate::frontends::FrontEnds;
 use crate::health::Health;
@@ -37,6 +37,7 @@ use crate::ledger::Ledger;
 use crate::policy::snapshot::Snapshot;
 use crate::run::Runs;
 use crate::server::{Incoming, Limits, Listener, Server, bind_tcp, bind_unix};
+use crate::store::{OpenError, Place, Store};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::redact::Secrets;
 
@@ -58,6 +59,9 @@ pub enum StartError {
     Policy(String),
     #[error("error: cannot listen on {address} ({what}): {source}")]
     Listen { what: &'static str, address: String, source: io::Error },
+    /// Another process has it, its secret is not the one it was written under, or the folder cannot be written.
+    #[error("error: the store cannot be opened: {0}")]
+    Store(String),
     #[error("error: records cannot be written to {path}: {source}")]
     Records { path: PathBuf, source: io::Error },
     #[error("error: the ready file {path} cannot be written: {source}")]
@@ -85,6 +89,7 @@ struct Gateway {
     metrics: Arc<Metrics>,
     health: Arc<Health>,
     records: Records,
+    ledger: Arc<Ledger>,
     secrets: Secrets,
     server: Server,
     front_ends: FrontEnds,
@@ -154,9 +159,11 @@ async fn prepare(
     let (watcher, snapshot) = policy::first(&config, &metrics, &secrets).await?;
     let records = Records::start(&config.audit, metrics.clone()).await?;
     let tasks = TaskTracker::new();
-    let engine = engine(snapshot, &metrics, &records, &tasks);
     let health = Health::new(metrics.clone(), listeners);
     health.policy_loaded();
+    // Before anybody can ask: what an earlier process left open is unknown by then.
+    let ledger = ledger(&config, &metrics, &health).await?;
+    let engine = engine(snapshot, &metrics, &records, (&ledger, &tasks));
     let stop = CancellationToken::new();
     let unless_done = stop.clone().drop_guard(); // a start that fails leaves no listener behind
     let health_address = health::serve(config.health, health.clone(), stop.clone()).await?;
@@ -172,6 +179,7 @@ async fn prepare(
         metrics,
         health,
         records,
+        ledger,
         secrets,
         stop,
         reload,
@@ -186,17 +194,38 @@ fn engine(
     snapshot: Arc<Snapshot>,
     metrics: &Arc<Metrics>,
     records: &Records,
-    tasks: &TaskTracker,
+    (ledger, tasks): (&Arc<Ledger>, &TaskTracker),
 ) -> Arc<Engine> {
     Engine::new(Parts {
         snapshot,
         state: State::new(metrics.clone()),
         runs: Runs::new(metrics.clone()),
-        ledger: Ledger::in_memory(),
+        ledger: ledger.clone(),
         metrics: metrics.clone(),
         recorder: records.recorder(),
         tasks: tasks.clone(),
     })
+}
+
+/// A store that is damaged ends nothing: reads go on, and no write is taken for new.
+async fn ledger(
+    config: &Config,
+    metrics: &Arc<Metrics>,
+    health: &Health,
+) -> Result<Arc<Ledger>, StartError> {
+    let place = match config.store {
+        Keeps::Memory => return Ok(Ledger::in_memory()),
+        Keeps::Sqlite => Place { folder: config.state.clone(), max_bytes: config.state_max },
+    };
+    match Store::open(&place, metrics.clone()) {
+        Ok((store, rows)) => Ok(Ledger::over(store, rows).await),
+        Err(OpenError::Refused(why)) => Err(StartError::Store(why)),
+        Err(OpenError::Damaged(why)) => {
+            tracing::error!(why, "THE STORE IS DAMAGED: every write is refused until it is mended");
+            health.degraded("store", Some(format!("damaged, writes are refused: {why}")));
+            Ok(Ledger::over(Store::Unreadable(why), Vec::new()).await)
+        }
+    }
 }
 
 fn server(metrics: &Arc<Metrics>) -> Server {
@@ -254,6 +283,7 @@ impl Gateway {
             let (front_ends, in_hand) = (front_ends.clone(), exchanges.token());
             Box::pin(async move {
                 let answer = front_ends.answer(peer, request).await;
+                crash_point!("app: the answer is made");
                 drop(in_hand);
                 answer
             })

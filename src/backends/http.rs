@@ -141,7 +141,9 @@ impl Inner {
         headers: HeaderMap,
         body: crate::egress::AnswerBody,
     ) -> Result<ToolResult, Failed> {
-        match body::read(body, &headers, self.response_bytes).await {
+        let read = body::read(body, &headers, self.response_bytes).await;
+        crash_point!("backend: the answer is read");
+        match read {
             BodyEnd::Whole(bytes) => {
                 answer::result(&self.tool, status, headers, &self.blots.over(bytes))
             }

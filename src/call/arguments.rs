@@ -31,6 +31,10 @@ impl Digest {
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
+    /// A digest that was made before and kept.
+    pub fn restored(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
     /// The first `bytes` bytes, in hexadecimal.
     pub fn short_hex(&self, bytes: usize) -> String {
         use std::fmt::Write as _;

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 
 use super::{Exit, complain};
 use crate::app;
-use crate::config::{self, Audit, Config, Listen};
+use crate::config::{self, Audit, Config, Keeps, Listen};
 use crate::telemetry::logs;
 
 /// Every flag has a variable, so that a container needs no command line.
@@ -42,6 +42,15 @@ pub(super) struct Args {
         default_value = "stdout"
     )]
     audit: Audit,
+    /// What keeps the memory of writes; `memory` forgets it with the process
+    #[arg(long, env = "CHECKREIN_STORE", value_name = "sqlite|memory", default_value = "sqlite")]
+    store: Keeps,
+    /// The folder of the store, this process's alone
+    #[arg(long, env = "CHECKREIN_STATE", value_name = "DIR", default_value = config::DEFAULT_STATE)]
+    state: PathBuf,
+    /// Bytes the store may take; past it writes are refused
+    #[arg(long, env = "CHECKREIN_STATE_MAX", value_name = "SIZE", default_value = "128MiB", value_parser = config::state_max)]
+    state_max: u64,
     /// Threads that take calls [default: the cores it may use, at most 2]
     #[arg(long, env = "CHECKREIN_WORKERS", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     workers: Option<u8>,
@@ -105,6 +114,9 @@ impl Args {
             drain_delay: self.drain_delay,
             drain_timeout: self.drain_timeout,
             audit: self.audit.clone(),
+            store: self.store,
+            state: self.state.clone(),
+            state_max: self.state_max,
             workers: self.workers.map(usize::from),
             max_series: self.metrics_max_series,
             policy_poll: self.policy_poll,

@@ -83,12 +83,15 @@ impl Way {
             None => self.connect().await?,
         };
         mark(ask.progress, Phase::Connected);
+        crash_point!("egress: connected");
         if let Some(gate) = ask.gate {
             // Refused: the unused connection is closed.
             gate.open().await.map_err(|why| SendError::GateShut(Box::new(why)))?;
         }
         mark(ask.progress, Phase::Sending);
+        crash_point!("egress: before the request");
         let sent = connection.exchange(request, ask.progress).await;
+        crash_point!("egress: after the head of the answer");
         let (head, incoming, connection) = match sent {
             Ok(answered) => answered,
             Err(Unanswered { zero_bytes, error }) => {

@@ -78,6 +78,7 @@ impl StateSource for Engine {
             reviews_open: reviews.into_iter().map(|(tool, open)| (text(tool), open)).collect(),
             review_oldest,
             store_writable: self.ledger.writable(),
+            store_bytes: self.ledger.store_bytes(),
             ..self.state.view()
         }
     }

@@ -133,13 +133,16 @@ impl JournalLayer {
         if !keeper.asked().await {
             return Gate::NeverOpened;
         }
+        crash_point!("journal: asked");
         if let Err(error) = self.ledger.intend(ticket).await {
             keeper.shut(not_sent("the write could not be recorded"));
             return Gate::Unrecorded(error);
         }
         // Noted before the gate opens: whoever reads it later never takes a sent write for an unsent one.
         trace.note().sent = true;
+        crash_point!("journal: before the gate opens");
         if keeper.open() {
+            crash_point!("journal: the gate is open");
             Gate::Opened
         } else {
             trace.note().sent = false;

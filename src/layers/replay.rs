@@ -60,7 +60,10 @@ impl<S: Below> Service<ToolCall> for Replay<S> {
             call.trace.note().operation = Some(intent.operation.key.id());
             loop {
                 match with.begin(&intent).await? {
-                    Begin::Fresh(ticket) => return with.fresh(ticket, call, inner).await,
+                    Begin::Fresh(ticket) => {
+                        crash_point!("replay: claimed");
+                        return with.fresh(ticket, call, inner).await;
+                    }
                     Begin::Replay(outcome) => return with.replayed(&call, "replay", outcome),
                     Begin::Refused(denied) => return Err(with.refused(&call, denied).into()),
                     // Given up before anything was sent: whoever waited may claim it now.

@@ -9,12 +9,14 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::entry::{self, Decision, Ended, Entry, MAX_FAILURES, MAX_OCCURRENCES, State, Stored};
+use super::ends::Owed;
+use super::entry::{self, Before, Decision, Entry, MAX_OCCURRENCES, State, Stored};
 use super::recent::Recent;
 use super::ticket::{Join, Ticket};
-use super::{Begin, End, Intent, LedgerError};
+use super::{Begin, Intent, rows};
 use crate::call::code::DenyCode;
-use crate::call::{Arguments, Denied, Failed, IdempotencyKey, ToolName};
+use crate::call::{Arguments, Denied, IdempotencyKey, ToolName};
+use crate::store::{Change, Row, Store, StoreError, Which};
 use crate::telemetry::record::wall_clock;
 
 /// Maps the entries are spread over, so that a sweep holds up few callers for long.
@@ -22,34 +24,77 @@ const SHARDS: usize = 16;
 /// Longest arguments whose first form is kept to name what changed, and all of them together.
 const MAX_ARGUMENTS: u64 = 16 << 10;
 const MAX_ALL_ARGUMENTS: u64 = 16 << 20;
+/// Rows one change of the store forgets.
+const FORGET_AT_ONCE: usize = 512;
 /// When a caller that met a full ledger may ask again.
 const FULL_AGAIN: Duration = Duration::from_secs(60);
 
-type Shard = HashMap<IdempotencyKey, Vec<Entry>>;
+/// When a caller that met a store which cannot be written may ask again: as often as the store tries.
+const STORE_AGAIN: Duration = Duration::from_secs(1);
+
+pub(super) type Shard = HashMap<IdempotencyKey, Vec<Entry>>;
+
+/// What a claim came to.
+#[derive(Debug)]
+pub(super) enum Begun {
+    Now(Begin),
+    /// It has ended, and its result is in the store.
+    Stored {
+        key: IdempotencyKey,
+        occurrence: u32,
+    },
+}
 
 #[derive(Debug)]
 pub(super) struct Book {
     shards: [Mutex<Shard>; SHARDS],
-    recent: Recent,
+    pub(super) recent: Recent,
+    pub(super) store: Store,
+    /// Ends that the store did not take yet.
+    pub(super) owed: Mutex<Vec<Owed>>,
+    /// Rows that answer no more and are still in the store.
+    forgotten: Mutex<Vec<Which>>,
     max_entries: usize,
     entries: AtomicUsize,
     argument_bytes: AtomicU64,
     claims: AtomicU64,
 }
 
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+pub(super) fn lock<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Book {
-    pub(super) fn new(max_entries: usize, result_bytes: u64) -> Self {
+    pub(super) fn new(store: Store, max_entries: usize, result_bytes: u64) -> Self {
         Self {
+            store,
+            owed: Mutex::default(),
+            forgotten: Mutex::default(),
             shards: Default::default(),
             recent: Recent::new(result_bytes),
             max_entries,
             entries: AtomicUsize::new(0),
             argument_bytes: AtomicU64::new(0),
-            claims: AtomicU64::new(0),
+            claims: AtomicU64::new(1),
+        }
+    }
+
+    /// The rows of an earlier process, before anybody asks.
+    pub(super) fn restore(&self, rows: Vec<Row>) {
+        let (now, today) = (Instant::now(), wall_clock());
+        for row in rows {
+            let which = row.which;
+            self.claims.fetch_max(which.claim.saturating_add(1), Ordering::AcqRel);
+            let Some(mut entry) = rows::entry(row, now, today) else {
+                lock(&self.forgotten).push(which);
+                continue;
+            };
+            self.entries.fetch_add(1, Ordering::AcqRel);
+            entry.arguments = entry.arguments.take().filter(|arguments| self.has_room(arguments));
+            let mut shard = self.shard(which.key);
+            let history = shard.entry(which.key).or_default();
+            history.push(entry);
+            history.sort_by_key(|entry| entry.occurrence);
         }
     }
 
@@ -72,7 +117,7 @@ impl Book {
         let mut oldest: Option<SystemTime> = None;
         for shard in &self.shards {
             for entry in lock(shard).values().flatten() {
-                if let State::Unknown { since } = entry.state {
+                if let State::Unknown { since, .. } = entry.state {
                     *open.entry(entry.tool.clone()).or_default() += 1;
                     oldest = Some(oldest.map_or(since, |oldest| oldest.min(since)));
                 }
@@ -90,7 +135,35 @@ impl Book {
         }
     }
 
-    fn shard(&self, key: IdempotencyKey) -> MutexGuard<'_, Shard> {
+    /// Every entry, a shard at a time.
+    pub(super) fn each(&self, mut look: impl FnMut(IdempotencyKey, &Entry)) {
+        for shard in &self.shards {
+            for (key, history) in lock(shard).iter() {
+                history.iter().for_each(|entry| look(*key, entry));
+            }
+        }
+    }
+
+    /// Takes rows that answer no more out of the store; those it does not take now are tried again.
+    pub(super) fn forget_rows(self: &Arc<Self>) {
+        let mut forgotten = std::mem::take(&mut *lock(&self.forgotten));
+        while !forgotten.is_empty() {
+            let rest = forgotten.split_off(forgotten.len().min(FORGET_AT_ONCE));
+            let rows = std::mem::replace(&mut forgotten, rest);
+            let (book, again) = (self.clone(), rows.clone());
+            self.store.submit(
+                Change::Forget(rows),
+                Box::new(move |done| match done {
+                    Ok(()) | Err(StoreError::Refused) => {}
+                    Err(StoreError::Full | StoreError::Unavailable(_)) => {
+                        lock(&book.forgotten).extend(again);
+                    }
+                }),
+            );
+        }
+    }
+
+    pub(super) fn shard(&self, key: IdempotencyKey) -> MutexGuard<'_, Shard> {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         let [first, ..] = &self.shards;
@@ -98,19 +171,21 @@ impl Book {
         lock(self.shards.get(at).unwrap_or(first))
     }
 
-    pub(super) fn begin(self: &Arc<Self>, intent: &Intent, now: Instant) -> Begin {
+    pub(super) fn begin(self: &Arc<Self>, intent: &Intent, now: Instant) -> Begun {
         let key = intent.operation.key;
         let mut shard = self.shard(key);
         let history = shard.entry(key).or_default();
         self.forget_expired(key, history, now);
         let begin = match entry::decide(history, intent) {
+            // What cannot be recorded is not begun. Answers of finished writes do without the store.
+            Decision::Claim { .. } if !self.store.writable() => Begun::Now(unwritable()),
             Decision::Claim { occurrence, identical } => {
-                self.claim(history, intent, occurrence, identical)
+                Begun::Now(self.claim(history, intent, occurrence, identical))
             }
-            Decision::Join { occurrence } => join(history, intent, occurrence),
+            Decision::Join { occurrence } => Begun::Now(join(history, intent, occurrence)),
             Decision::Answer { occurrence } => self.answer(history, key, occurrence),
-            Decision::Failure(failed) => Begin::Replay(Err(failed.into())),
-            Decision::Refuse(denied) => Begin::Refused(denied),
+            Decision::Failure(failed) => Begun::Now(Begin::Replay(Err(failed.into()))),
+            Decision::Refuse(denied) => Begun::Now(Begin::Refused(denied)),
         };
         if history.is_empty() {
             shard.remove(&key);
@@ -132,10 +207,13 @@ impl Book {
         match history.last_mut().filter(|entry| entry.occurrence == occurrence) {
             Some(entry) => {
                 let before = match &entry.state {
-                    State::NotExecuted { at } => Some(*at),
+                    State::NotExecuted { until } => {
+                        Some(Before { until: *until, claim: entry.claim })
+                    }
                     State::Claimed { .. }
                     | State::Intent { .. }
                     | State::Executed { .. }
+                    | State::Compensated { .. }
                     | State::Unknown { .. } => None,
                 };
                 self.drop_arguments(std::mem::replace(&mut entry.arguments, arguments).as_ref());
@@ -143,7 +221,8 @@ impl Book {
                 entry.digest = intent.operation.arguments;
                 entry.calls.push(who);
                 entry.ttl = intent.ttl;
-                entry.state = State::Claimed { claim, tell, before };
+                entry.claim = claim;
+                entry.state = State::Claimed { tell, before };
             }
             None if !self.take_place() => {
                 self.drop_arguments(arguments.as_ref());
@@ -155,13 +234,14 @@ impl Book {
                 self.forget_oldest(history, intent.operation.key);
                 history.push(Entry {
                     occurrence,
+                    claim,
                     tool: intent.tool.clone(),
                     agent: intent.agent.clone(),
                     digest: intent.operation.arguments,
                     arguments,
                     calls: vec![who],
                     failures: Vec::new(),
-                    state: State::Claimed { claim, tell, before: None },
+                    state: State::Claimed { tell, before: None },
                     ttl: intent.ttl,
                 });
             }
@@ -170,137 +250,34 @@ impl Book {
         Begin::Fresh(Ticket { book, key: intent.operation.key, occurrence, claim, identical })
     }
 
-    fn answer(&self, history: &[Entry], key: IdempotencyKey, occurrence: u32) -> Begin {
+    fn answer(&self, history: &[Entry], key: IdempotencyKey, occurrence: u32) -> Begun {
         let found = history.iter().find(|entry| entry.occurrence == occurrence);
-        let stored = found.and_then(|entry| match &entry.state {
-            State::Executed { stored, .. } => Some(stored),
-            State::Claimed { .. }
-            | State::Intent { .. }
-            | State::NotExecuted { .. }
-            | State::Unknown { .. } => None,
-        });
-        Begin::Replay(match stored {
-            Some(Stored::Result) => self
-                .recent
-                .get(key, occurrence)
-                .map(entry::from_ledger)
-                .ok_or_else(|| entry::lost().into()),
-            Some(Stored::Error(failed)) => Err(failed.clone().into()),
-            Some(Stored::Lost) | None => Err(entry::lost().into()),
-        })
-    }
-
-    pub(super) fn intend(&self, ticket: &Ticket) -> Result<(), LedgerError> {
-        let mut shard = self.shard(ticket.key);
-        let entry = held(&mut shard, ticket).ok_or(LedgerError { doing: "record an intent" })?;
-        let (tell, _) = watch::channel(None);
-        let claimed = std::mem::replace(&mut entry.state, State::Intent { claim: 0, tell });
-        entry.state = match claimed {
-            State::Claimed { claim, tell, .. } | State::Intent { claim, tell } => {
-                State::Intent { claim, tell }
+        let failed = match found.map(|entry| &entry.state) {
+            Some(State::Executed { stored: Stored::Result, .. }) => {
+                return match self.recent.get(key, occurrence) {
+                    Some(result) => Begun::Now(Begin::Replay(Ok(entry::from_ledger(result)))),
+                    None => Begun::Stored { key, occurrence },
+                };
             }
-            ended
-            @ (State::Executed { .. } | State::NotExecuted { .. } | State::Unknown { .. }) => ended,
+            Some(State::Executed { stored: Stored::Error(failed), .. }) => failed.clone(),
+            Some(State::Compensated { .. }) => entry::compensated(),
+            Some(
+                State::Executed { stored: Stored::Lost, .. }
+                | State::Claimed { .. }
+                | State::Intent { .. }
+                | State::NotExecuted { .. }
+                | State::Unknown { .. },
+            )
+            | None => entry::lost(),
         };
-        Ok(())
-    }
-
-    pub(super) fn finish(&self, ticket: &Ticket, end: &End) -> Result<(), LedgerError> {
-        let mut shard = self.shard(ticket.key);
-        let entry = held(&mut shard, ticket).ok_or(LedgerError { doing: "record an end" })?;
-        if let Some(tell) = self.settle(entry, ticket.key, end) {
-            tell.send_replace(Some(entry::told(ticket.key, end)));
-        }
-        Ok(())
-    }
-
-    pub(super) fn late(&self, key: IdempotencyKey, end: &End) -> bool {
-        if let End::Unknown(_) = end {
-            return false;
-        }
-        let mut shard = self.shard(key);
-        let unknown = shard
-            .get_mut(&key)
-            .and_then(|history| history.last_mut())
-            .filter(|entry| matches!(entry.state, State::Unknown { .. }));
-        let Some(entry) = unknown else { return false };
-        let waiting = self.settle(entry, key, end);
-        debug_assert!(waiting.is_none(), "nobody waits for an unknown entry");
-        true
-    }
-
-    /// Writes the end; gives back who is to be told.
-    fn settle(
-        &self,
-        entry: &mut Entry,
-        key: IdempotencyKey,
-        end: &End,
-    ) -> Option<watch::Sender<Ended>> {
-        let at = Instant::now();
-        let next = match end {
-            End::Executed(Some(result)) => {
-                self.recent.put(key, entry.occurrence, result);
-                State::Executed { at, stored: Stored::Result }
-            }
-            End::Executed(None) => State::Executed { at, stored: Stored::Lost },
-            End::ExecutedWithError(failed) => {
-                State::Executed { at, stored: Stored::Error(failed.clone()) }
-            }
-            End::NotExecuted(failed, _) => {
-                let calls = std::mem::take(&mut entry.calls);
-                let of = |caller| (caller, entry.digest, failed.clone());
-                entry.failures.extend(calls.into_iter().map(of));
-                let over = entry.failures.len().saturating_sub(MAX_FAILURES);
-                entry.failures.drain(..over);
-                State::NotExecuted { at }
-            }
-            End::Unknown(_) => State::Unknown { since: wall_clock() },
-        };
-        match std::mem::replace(&mut entry.state, next) {
-            State::Claimed { tell, .. } | State::Intent { tell, .. } => Some(tell),
-            State::Executed { .. } | State::NotExecuted { .. } | State::Unknown { .. } => None,
-        }
-    }
-
-    /// A ticket went away. Finished: nothing to do. Nothing sent: the claim is free, joiners are woken. Else nobody
-    /// knows what became of the write.
-    pub(super) fn abandon(&self, ticket: &Ticket) {
-        let mut shard = self.shard(ticket.key);
-        let Some(entry) = held(&mut shard, ticket) else { return };
-        if let State::Intent { .. } = entry.state {
-            let end = End::Unknown(Failed::internal("the gateway lost sight of the write"));
-            if let Some(tell) = self.settle(entry, ticket.key, &end) {
-                tell.send_replace(Some(entry::told(ticket.key, &end)));
-            }
-            return;
-        }
-        entry.calls.clear();
-        if let State::Claimed { before: Some(at), .. } = entry.state {
-            // Replacing the state drops the sender: who waits hears that the operation is free.
-            entry.state = State::NotExecuted { at };
-            return;
-        }
-        if let Some(history) = shard.get_mut(&ticket.key) {
-            let mut freed = None;
-            if history.last().is_some_and(|entry| entry.occurrence == ticket.occurrence) {
-                freed = history.pop();
-            }
-            let empty = history.is_empty();
-            if let Some(entry) = freed {
-                self.give_back(&entry);
-            }
-            if empty {
-                shard.remove(&ticket.key);
-            }
-        }
+        Begun::Now(Begin::Replay(Err(failed.into())))
     }
 
     /// An operation that is meant again and again keeps its newest occurrences.
     fn forget_oldest(&self, history: &mut Vec<Entry>, key: IdempotencyKey) {
         if history.len() >= MAX_OCCURRENCES {
             let oldest = history.remove(0);
-            self.recent.forget(key, oldest.occurrence);
-            self.give_back(&oldest);
+            self.forgot(key, &oldest);
         }
     }
 
@@ -308,11 +285,16 @@ impl Book {
         history.retain(|entry| {
             let expired = entry.expired(now);
             if expired {
-                self.recent.forget(key, entry.occurrence);
-                self.give_back(entry);
+                self.forgot(key, entry);
             }
             !expired
         });
+    }
+
+    fn forgot(&self, key: IdempotencyKey, entry: &Entry) {
+        self.recent.forget(key, entry.occurrence);
+        self.give_back(entry);
+        lock(&self.forgotten).push(rows::which(key, entry));
     }
 
     fn take_place(&self) -> bool {
@@ -320,7 +302,7 @@ impl Book {
         self.entries.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    fn give_back(&self, entry: &Entry) {
+    pub(super) fn give_back(&self, entry: &Entry) {
         self.entries.fetch_sub(1, Ordering::AcqRel);
         self.drop_arguments(entry.arguments.as_ref());
     }
@@ -328,12 +310,16 @@ impl Book {
     /// The first form of arguments, where other arguments could come under the same name, and as long as all that
     /// are kept stay small; without it a conflict names no members.
     fn keep_arguments(&self, intent: &Intent) -> Option<Arguments> {
-        let bytes = intent.arguments.bytes();
-        let room = |kept: u64| Some(kept + bytes).filter(|sum| *sum <= MAX_ALL_ARGUMENTS);
-        let keep = intent.operation.replays
-            && bytes <= MAX_ARGUMENTS
-            && self.argument_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_ok();
+        let keep = intent.operation.replays && self.has_room(&intent.arguments);
         keep.then(|| intent.arguments.clone())
+    }
+
+    /// True once room for them is taken.
+    fn has_room(&self, arguments: &Arguments) -> bool {
+        let bytes = arguments.bytes();
+        let room = |kept: u64| Some(kept + bytes).filter(|sum| *sum <= MAX_ALL_ARGUMENTS);
+        bytes <= MAX_ARGUMENTS
+            && self.argument_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_ok()
     }
 
     fn drop_arguments(&self, arguments: Option<&Arguments>) {
@@ -342,7 +328,13 @@ impl Book {
     }
 }
 
-fn held<'s>(shard: &'s mut Shard, ticket: &Ticket) -> Option<&'s mut Entry> {
+fn unwritable() -> Begin {
+    let message = "writes are refused for now: they cannot be recorded";
+    let denied = Denied::new(DenyCode::LedgerUnavailable, message);
+    Begin::Refused(denied.retry_after(STORE_AGAIN))
+}
+
+pub(super) fn held<'s>(shard: &'s mut Shard, ticket: &Ticket) -> Option<&'s mut Entry> {
     let history = shard.get_mut(&ticket.key)?;
     history
         .iter_mut()
@@ -360,7 +352,10 @@ fn join(history: &mut [Entry], intent: &Intent, occurrence: u32) -> Begin {
             }
             Some(tell.subscribe())
         }
-        State::Executed { .. } | State::NotExecuted { .. } | State::Unknown { .. } => None,
+        State::Executed { .. }
+        | State::NotExecuted { .. }
+        | State::Compensated { .. }
+        | State::Unknown { .. } => None,
     });
     match tell {
         Some(heard) => Begin::InProgress(Join { heard, operation }),

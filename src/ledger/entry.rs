@@ -40,35 +40,49 @@ pub(super) enum Stored {
     Error(Failed),
 }
 
+/// An earlier attempt had provably done nothing: what the entry is again when nothing comes of this one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Before {
+    pub(super) until: Instant,
+    pub(super) claim: u64,
+}
+
 #[derive(Debug)]
 pub(super) enum State {
-    /// A caller has the right to send; nothing is sent. `before`: an earlier attempt had provably done nothing.
+    /// A caller has the right to send; nothing is sent.
     Claimed {
-        claim: u64,
         tell: watch::Sender<Ended>,
-        before: Option<Instant>,
+        before: Option<Before>,
     },
-    /// The send gate is open.
+    /// The intent is, or is about to be, on record; the send gate may be open.
     Intent {
-        claim: u64,
         tell: watch::Sender<Ended>,
+        before: Option<Before>,
     },
+    /// Answers until then.
     Executed {
-        at: Instant,
+        until: Instant,
         stored: Stored,
     },
     NotExecuted {
-        at: Instant,
+        until: Instant,
     },
-    /// May have happened. Leaves this state by a late answer only; time, leases and full memory never end it.
+    /// May have happened. Left by a late answer or a person only; time, leases and full memory never end it.
     Unknown {
         since: SystemTime,
+        why: String,
+    },
+    /// It happened, and a person undid it.
+    Compensated {
+        until: Instant,
     },
 }
 
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) occurrence: u32,
+    /// The newest right to send it; a ticket with another one decides nothing.
+    pub(super) claim: u64,
     pub(super) tool: ToolName,
     pub(super) agent: AgentId,
     pub(super) digest: Digest,
@@ -103,9 +117,9 @@ pub(super) enum Decision {
 impl Entry {
     pub(super) fn expired(&self, now: Instant) -> bool {
         match &self.state {
-            State::Executed { at, .. } | State::NotExecuted { at } => {
-                now.saturating_duration_since(*at) >= self.ttl
-            }
+            State::Executed { until, .. }
+            | State::NotExecuted { until }
+            | State::Compensated { until } => now >= *until,
             State::Claimed { .. } | State::Intent { .. } | State::Unknown { .. } => false,
         }
     }
@@ -113,8 +127,11 @@ impl Entry {
     /// True when the ticket with this claim may still decide.
     pub(super) fn held_by(&self, ticket: u64) -> bool {
         match &self.state {
-            State::Claimed { claim, .. } | State::Intent { claim, .. } => *claim == ticket,
-            State::Executed { .. } | State::NotExecuted { .. } | State::Unknown { .. } => false,
+            State::Claimed { .. } | State::Intent { .. } => self.claim == ticket,
+            State::Executed { .. }
+            | State::NotExecuted { .. }
+            | State::Compensated { .. }
+            | State::Unknown { .. } => false,
         }
     }
 
@@ -212,7 +229,7 @@ pub(super) fn decide(history: &[Entry], intent: &Intent) -> Decision {
         return match &own.state {
             State::Claimed { .. } | State::Intent { .. } => own.join(intent),
             State::Unknown { .. } => Decision::Refuse(own.review(intent)),
-            State::Executed { .. } | State::NotExecuted { .. } => {
+            State::Executed { .. } | State::NotExecuted { .. } | State::Compensated { .. } => {
                 match own.digest == intent.operation.arguments {
                     true => Decision::Answer { occurrence: own.occurrence },
                     false => Decision::Refuse(own.conflict(intent)),
@@ -238,6 +255,9 @@ pub(super) fn decide(history: &[Entry], intent: &Intent) -> Decision {
         }
         (State::Executed { .. }, Some(why)) if !intent.operation.replays => {
             Decision::Failure(why.clone())
+        }
+        (State::Compensated { .. }, Some(_) | None) => {
+            Decision::Claim { occurrence: current.occurrence.saturating_add(1), identical: false }
         }
         (State::Executed { .. }, Some(_) | None) => current.again_after_executed(intent),
     }
@@ -268,6 +288,17 @@ pub(super) fn told(key: IdempotencyKey, end: &End) -> Result<ToolResult, CallErr
 pub(super) fn from_ledger(mut result: ToolResult) -> ToolResult {
     result.source = Source::Ledger;
     result
+}
+
+/// It happened and was undone: the call that did it is not sent again, another one may do it anew.
+pub(super) fn compensated() -> Failed {
+    Failed::new(
+        FailCode::ResultLost,
+        Class::Permanent,
+        Delivery::Done,
+        Verdict::Neutral,
+        "the operation was executed, and a person has undone it since",
+    )
 }
 
 /// Executed, and the result is gone.

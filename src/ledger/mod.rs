@@ -1,9 +1,15 @@
-//! Memory of writes: at most once per operation, whatever asks again. Held in this process; never lets a write that
-//! may have happened run again, and never forgets one.
+//! Memory of writes: at most once per operation, whatever asks again, across restarts. Never lets a write that may
+//! have happened run again, and never forgets one.
+//!
+//! Every live entry is in this process's memory, where a claim is one short lock; the store has the same rows. An
+//! intent is in the store before a byte is sent, an end before it is told.
 
 mod book;
+mod ends;
 mod entry;
 mod recent;
+mod review;
+mod rows;
 mod ticket;
 
 #[cfg(test)]
@@ -12,6 +18,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::call::operation::Operation;
@@ -19,7 +26,10 @@ use crate::call::{
     AgentId, Arguments, CallError, CallId, Denied, Evidence, Failed, IdempotencyKey, RunId,
     ToolName, ToolResult,
 };
-use book::Book;
+use crate::store::{Change, Memory, Row, Store};
+use crate::telemetry::record::wall_clock;
+use book::{Begun, Book};
+pub use review::{EntryView, Resolution, ResolveError, Standing, Verdict};
 pub use ticket::{Join, Joined, Ticket};
 
 /// Entries kept at once, of whatever state; past it new operations are refused, none is forgotten for them.
@@ -77,30 +87,72 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// Forgets all at its end.
     pub fn in_memory() -> Arc<Self> {
         Self::bounded(MAX_ENTRIES, recent::MAX_RESULT_BYTES)
     }
 
     fn bounded(max_entries: usize, result_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { book: Arc::new(Book::new(max_entries, result_bytes)) })
+        let store = Store::Memory(Memory::without_results());
+        Arc::new(Self { book: Arc::new(Book::new(store, max_entries, result_bytes)) })
     }
 
-    /// One atomic claim of the identity, before connect. In memory it neither waits nor fails.
+    /// Over a store, with the rows found in it. An intent without an end is unknown from here on: whoever sent it
+    /// is gone. Call it before the first agent is listened to.
+    pub async fn over(store: Store, rows: Vec<Row>) -> Arc<Self> {
+        let book = Arc::new(Book::new(store, MAX_ENTRIES, recent::MAX_RESULT_BYTES));
+        book.restore(rows);
+        if let Err(error) = book.store.commit(Change::Recover { at: wall_clock() }).await {
+            // In memory they are unknown all the same.
+            tracing::warn!(%error, "writes without an end are not on record as unknown yet");
+        }
+        Arc::new(Self { book })
+    }
+
+    /// One atomic claim of the identity, before connect. Waits for the store only where a result is to be fetched.
     pub async fn begin(&self, intent: Intent) -> Result<Begin, LedgerError> {
-        Ok(self.book.begin(&intent, Instant::now()))
+        match self.book.begin(&intent, Instant::now()) {
+            Begun::Now(begin) => Ok(begin),
+            Begun::Stored { key, occurrence } => {
+                let found = self.book.store.result(key, occurrence).await;
+                let kept = found.map_err(|error| {
+                    tracing::error!(%error, operation = %key.id(), "a stored result cannot be read");
+                    LedgerError { doing: "read a result" }
+                })?;
+                let answer = kept.map(entry::from_ledger).ok_or_else(|| entry::lost().into());
+                if let Ok(result) = &answer {
+                    self.book.recent.put(key, occurrence, result);
+                }
+                Ok(Begin::Replay(answer))
+            }
+        }
     }
 
-    /// At the send gate: the intent is on record from here on. `Err`: the claim is no longer this ticket's.
+    /// At the send gate: the intent is lasting once this returns. `Err`: it is not, and nothing may be sent.
     pub async fn intend(&self, ticket: &Ticket) -> Result<(), LedgerError> {
-        self.book.intend(ticket)
+        let Some(change) = self.book.intending(ticket)? else { return Ok(()) };
+        crash_point!("ledger: before the intent");
+        let done = self.book.store.commit(change).await;
+        crash_point!("ledger: after the intent");
+        done.map_err(|error| {
+            tracing::error!(%error, operation = %ticket.key().id(), "an intent is not on record");
+            self.book.not_intended(ticket);
+            LedgerError { doing: "record an intent" }
+        })
     }
 
-    /// On record before the answer. Joiners are told.
+    /// On record before the answer. Joiners are told. `Err`: the entry is unknown until the store takes the end,
+    /// unless nothing was sent.
     pub async fn finish(&self, ticket: Ticket, end: End) -> Result<(), LedgerError> {
-        self.book.finish(&ticket, &end)
+        let (tell, heard) = oneshot::channel();
+        crash_point!("ledger: before the end");
+        self.book.finish(ticket, end, tell);
+        let done = heard.await.unwrap_or(Err(LedgerError { doing: "record an end" }));
+        crash_point!("ledger: after the end");
+        done
     }
 
-    /// unknown → executed | not_executed, nothing else. True when it changed an entry.
+    /// unknown → executed | not_executed, nothing else, once it is on record. True when there was such an entry.
     #[expect(clippy::needless_pass_by_value, reason = "an end is told once")]
     pub fn late(&self, key: &IdempotencyKey, end: End) -> bool {
         self.book.late(*key, &end)
@@ -111,13 +163,45 @@ impl Ledger {
         self.book.reviews_open()
     }
 
-    /// False: new operations are refused, because every place is taken.
-    pub fn writable(&self) -> bool {
-        self.book.has_place()
+    /// Unknown writes, oldest first, at most `most`.
+    pub fn reviews(&self, most: usize) -> Vec<EntryView> {
+        self.book.reviews(most)
     }
 
-    /// Forgets finished entries past their `ttl`; called on a timer.
+    /// Every live occurrence of an operation, by its short name (`op_…`).
+    pub fn find(&self, operation: &str) -> Vec<EntryView> {
+        self.book.find(operation)
+    }
+
+    /// A person's word about an unknown write: lasting when this returns.
+    pub async fn resolve(
+        &self,
+        key: &IdempotencyKey,
+        resolution: Resolution,
+        verdict: Verdict,
+    ) -> Result<(), ResolveError> {
+        self.book.resolve(*key, resolution, verdict).await
+    }
+
+    /// False: new operations are refused, because every place is taken or nothing can be recorded.
+    pub fn writable(&self) -> bool {
+        self.book.has_place() && self.book.store.writable()
+    }
+
+    /// Bytes of the store on disk.
+    pub fn store_bytes(&self) -> u64 {
+        self.book.store.bytes()
+    }
+
+    /// Forgets finished entries past their `ttl`, and tries again to record what could not be; called on a timer.
     pub fn sweep(&self) {
         self.book.sweep(Instant::now());
+        self.book.forget_rows();
+        self.book.pay_owed();
+    }
+
+    /// All that was handed in is on record, and the store is closed: later writes are refused.
+    pub async fn close(&self) {
+        self.book.store.close().await;
     }
 }

@@ -60,6 +60,7 @@ impl Collector for StateCollector {
         families.extend(people(&known, &view));
         families.push(one(&table::CONCURRENCY_LIMIT, view.concurrency_limit as f64));
         families.push(one(&table::STORE_WRITABLE, f64::from(u8::from(view.store_writable))));
+        families.push(one(&table::STORE_BYTES, view.store_bytes as f64));
         families.iter().flat_map(Collector::collect).collect()
     }
 }

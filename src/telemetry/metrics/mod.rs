@@ -67,6 +67,7 @@ pub struct StateView {
     pub reviews_open: Vec<(String, u64)>,
     pub review_oldest: Option<SystemTime>,
     pub store_writable: bool,
+    pub store_bytes: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -107,6 +108,8 @@ pub struct Metrics {
     loaded: RwLock<Loaded>,
     known: Arc<RwLock<Known>>,
     overhead: Histogram,
+    journal_fsync: Histogram,
+    journal_group: Histogram,
     batches: Counters,
     batches_rejected: Counters,
     egress_blocked: Counters,
@@ -146,6 +149,8 @@ impl Metrics {
         let counters = |series| families.counters(series, None, &dropped);
         let metrics = Self {
             overhead: families.histogram(&table::OVERHEAD, &[]),
+            journal_fsync: families.histogram(&table::JOURNAL_FSYNC, &[]),
+            journal_group: families.histogram(&table::JOURNAL_GROUP, &[]),
             batches: counters(&table::BATCHES),
             batches_rejected: counters(&table::BATCHES_REJECTED),
             egress_blocked: counters(&table::EGRESS_BLOCKED),
@@ -280,6 +285,11 @@ impl Metrics {
 
     pub fn overhead(&self, time: Duration) {
         self.overhead.observe(time.as_secs_f64());
+    }
+    /// A group of records became lasting.
+    pub fn journal(&self, time: Duration, records: usize) {
+        self.journal_fsync.observe(time.as_secs_f64());
+        self.journal_group.observe(records as f64);
     }
     /// A `LoopState`'s name.
     pub fn batch(&self, state: &'static str) {

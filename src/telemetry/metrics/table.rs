@@ -109,6 +109,10 @@ const STORE: Label = closed!("store", "local");
 /// Calls and attempts: every built-in total (15, 60, 120, 300 s) is an edge.
 const CALL_BUCKETS: &[f64] =
     &[0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0];
+/// A sync takes from a tenth of a millisecond (a good local disk) to seconds (a bad one).
+const SYNC_BUCKETS: &[f64] =
+    &[0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
+const GROUP_BUCKETS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 const OVERHEAD_BUCKETS: &[f64] =
     &[0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25];
 
@@ -213,6 +217,12 @@ series! {
         "Unknown writes that became known.";
     STORE_WRITABLE "checkrein_store_writable" Kind::State, [],
         "1 while the ledger takes new writes, else 0: writes are refused, reads go on.";
+    STORE_BYTES "checkrein_store_bytes" Kind::State, [],
+        "Bytes of the store on disk, its log included; 0 with --store memory.";
+    JOURNAL_FSYNC "checkrein_journal_fsync_seconds" Kind::Histogram(SYNC_BUCKETS), [],
+        "Time to make a group of the ledger's records lasting.";
+    JOURNAL_GROUP "checkrein_journal_group_size" Kind::Histogram(GROUP_BUCKETS), [],
+        "Records that shared one sync.";
     #[writes] REVIEWS_OPEN "checkrein_reviews_open" Kind::State, [TOOL, STORE],
         "Writes that may have happened and wait for a person.";
     REVIEW_OLDEST "checkrein_review_oldest_timestamp_seconds" Kind::State, [STORE],

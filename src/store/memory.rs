@@ -1,0 +1,108 @@
+//! The engine of tests and of `--store memory`: the same conditions, nothing survives.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{Change, Row, Standing, StoreError, Which};
+use crate::call::{IdempotencyKey, ToolResult};
+
+type Place = (IdempotencyKey, u32);
+
+#[derive(Debug, Default)]
+pub struct Memory {
+    tables: Mutex<Tables>,
+    keeps_results: bool,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    entries: HashMap<Place, Row>,
+    results: HashMap<Place, ToolResult>,
+}
+
+fn is_open(row: &Row) -> bool {
+    match row.standing {
+        Standing::Intent | Standing::Unknown { .. } => true,
+        Standing::Executed(_) | Standing::NotExecuted { .. } | Standing::Compensated => false,
+    }
+}
+
+impl Memory {
+    /// Keeps rows without results: whoever uses it has them in a cache with a bound.
+    pub fn without_results() -> Self {
+        Self::default()
+    }
+
+    /// Keeps all, without a bound: for tests of the seam.
+    pub fn whole() -> Self {
+        Self { keeps_results: true, ..Self::default() }
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn result(&self, key: IdempotencyKey, occurrence: u32) -> Option<ToolResult> {
+        self.tables().results.get(&(key, occurrence)).cloned()
+    }
+
+    /// Every row, in no order.
+    pub fn rows(&self) -> Vec<Row> {
+        self.tables().entries.values().cloned().collect()
+    }
+
+    pub(super) fn apply(&self, change: &Change) -> Result<(), StoreError> {
+        let mut tables = self.tables();
+        match change {
+            Change::Put { row, result } => {
+                if tables.entries.get(&place(row.which)).is_some_and(is_open) {
+                    return Err(StoreError::Refused);
+                }
+                self.keep(&mut tables, row, result.as_deref());
+            }
+            Change::End { row, result } => {
+                let found = tables.entries.get(&place(row.which));
+                if !found.is_some_and(|found| found.which == row.which && is_open(found)) {
+                    return Err(StoreError::Refused);
+                }
+                self.keep(&mut tables, row, result.as_deref());
+            }
+            Change::Calls { which, calls } => {
+                let found = tables.entries.get_mut(&place(*which));
+                let row = found.filter(|row| row.which == *which).ok_or(StoreError::Refused)?;
+                row.calls.clone_from(calls);
+            }
+            Change::Recover { at } => {
+                for row in tables.entries.values_mut() {
+                    if let Standing::Intent = row.standing {
+                        row.standing = Standing::Unknown { why: "crash".into() };
+                        row.changed = *at;
+                    }
+                }
+            }
+            Change::Forget(rows) => {
+                for which in rows {
+                    let found = tables.entries.get(&place(*which));
+                    if found.is_some_and(|row| row.which == *which && !is_open(row)) {
+                        tables.entries.remove(&place(*which));
+                        tables.results.remove(&place(*which));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&self, tables: &mut Tables, row: &Row, result: Option<&ToolResult>) {
+        let at = place(row.which);
+        tables.entries.insert(at, row.clone());
+        tables.results.remove(&at);
+        if let Some(result) = result.filter(|_| self.keeps_results) {
+            tables.results.insert(at, result.clone());
+        }
+    }
+}
+
+fn place(which: Which) -> Place {
+    (which.key, which.occurrence)
+}
