@@ -9,13 +9,16 @@ COPY Cargo.toml Cargo.lock ./
 COPY src src
 COPY policies policies
 # Cargo wants every named target to be there.
-RUN mkdir -p tests/it tests/real && touch tests/it/main.rs tests/real/main.rs
+RUN mkdir -p tests/it tests/real benches/store \
+    && touch tests/it/main.rs tests/real/main.rs benches/store/main.rs
 RUN cargo build --release --locked --bin checkrein
 COPY deploy/image/assemble /assemble
 RUN sh /assemble target/release/checkrein policies/default.yaml /image
 
 FROM scratch
 COPY --from=build /image /
+# The memory of writes; mount a volume over it, or it ends with the container.
+COPY --from=build --chown=65532:65532 /image/var/lib/checkrein /var/lib/checkrein
 USER 65532:65532
 EXPOSE 7411 7412
 ENTRYPOINT ["/usr/local/bin/checkrein"]

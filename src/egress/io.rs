@@ -175,6 +175,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
         let polled = Pin::new(&mut this.stream).poll_write(cx, buf);
         if let Poll::Ready(Ok(bytes)) = polled {
             this.meter.wrote(bytes);
+            crash_point!("egress: bytes are written");
         }
         polled
     }

@@ -31,6 +31,8 @@ pub fn init(level: &str, format: Format, secrets: Secrets) -> Result<(), LogErro
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(Stderr(secrets))
+        // It would say so on stderr, which is what just failed, and panic: a full disk must not end a thread.
+        .log_internal_errors(false)
         .with_ansi(false);
     let done = match format {
         Format::Text => lines.try_init(),

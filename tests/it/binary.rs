@@ -22,14 +22,32 @@ fn bb_k02_without_a_valid_policy_the_gateway_does_not_start() {
         ("apiVersion: checkrein/v9\nkind: Policy\n", "CR1001"),
     ] {
         std::fs::write(&file, text).expect("written");
-        let (code, out, err) =
-            verb(&["run", "--policy", &path, "--listen", "127.0.0.1:0", "--health", "127.0.0.1:0"]);
+        let (code, out, err) = verb(&[
+            "run",
+            "--policy",
+            &path,
+            "--listen",
+            "127.0.0.1:0",
+            "--health",
+            "127.0.0.1:0",
+            "--store",
+            "memory",
+        ]);
         assert_eq!((code, out.as_str()), (1, ""), "{err}");
         assert!(err.contains(says) && err.contains("policy.yaml"), "{err}");
     }
     std::fs::remove_file(&file).expect("removed");
-    let (code, _, err) =
-        verb(&["run", "--policy", &path, "--listen", "127.0.0.1:0", "--health", "127.0.0.1:0"]);
+    let (code, _, err) = verb(&[
+        "run",
+        "--policy",
+        &path,
+        "--listen",
+        "127.0.0.1:0",
+        "--health",
+        "127.0.0.1:0",
+        "--store",
+        "memory",
+    ]);
     assert_eq!(code, 1, "{err}");
     assert!(err.contains("policy.yaml"));
 }
@@ -211,6 +229,8 @@ async fn a_unix_socket_serves_and_a_stale_one_is_replaced() {
             &health,
             "--audit",
             "none",
+            "--store",
+            "memory",
         ])
         .stderr(std::process::Stdio::null())
         .spawn()

@@ -68,6 +68,7 @@ fn a_second_signal_ends_the_waiting_at_once() {
     let ready = folder.path().join("ready");
     let child = Command::new(env!("CARGO_BIN_EXE_checkrein"))
         .args(["run", "--listen", "127.0.0.1:0", "--health", "127.0.0.1:0", "--audit", "none"])
+        .args(["--store", "memory"])
         .args(["--drain-timeout", "10m", "--policy"])
         .arg(&file)
         .arg("--ready-file")

@@ -25,7 +25,16 @@ impl Gateway {
         fs::write(path("policy.yaml"), policy).expect("the policy is written");
         let log = File::create(path("log")).expect("a log");
         let mut child = Command::new(env!("CARGO_BIN_EXE_checkrein"))
-            .args(["run", "--listen", "127.0.0.1:0", "--health", "127.0.0.1:0", "--policy"])
+            .args([
+                "run",
+                "--listen",
+                "127.0.0.1:0",
+                "--health",
+                "127.0.0.1:0",
+                "--store",
+                "memory",
+                "--policy",
+            ])
             .arg(path("policy.yaml"))
             .arg("--ready-file")
             .arg(path("ready"))

@@ -134,7 +134,16 @@ pub(crate) const HOMES: &[(&str, &[&str])] = &[
     ("tokio::spawn", &["app", "server", "backends/mcp_stdio", "egress/client", "cli"]), // egress: hyper's connection driver
     (
         ".spawn(",
-        &["layers/detach", "layers/timeout", "backends", "egress/client", "app", "server", "cli"],
+        &[
+            "store/writer",
+            "layers/detach",
+            "layers/timeout",
+            "backends",
+            "egress/client",
+            "app",
+            "server",
+            "cli",
+        ],
     ),
     ("thread::spawn", &["store/writer", "telemetry/record", "app"]), // a writer that blocks; one runtime a core
     (

@@ -58,6 +58,9 @@ impl Process {
         ];
         words.extend(fixed.map(str::to_owned));
         words.push(ready.display().to_string());
+        if !more.contains(&"--state") {
+            words.extend(["--store".into(), "memory".into()]);
+        }
         words.extend(more.iter().map(|w| (*w).to_owned()));
         let log = std::fs::File::create(folder.path().join("log")).expect("a log");
         let child = Command::new(&words[0])
@@ -88,6 +91,10 @@ impl Process {
         let next = self.folder.path().join("next.yaml");
         std::fs::write(&next, filled(self.folder.path(), policy)).expect("written");
         std::fs::rename(&next, self.policy()).expect("renamed");
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn signal(&self, name: &str) {
