@@ -7,7 +7,9 @@ use crate::call::code::{DenyCode, FailCode};
 use crate::call::operation::{OperationKey, OperationScope, operation};
 use crate::call::pointer::Pointer;
 use crate::call::{Class, Content, Delivery, Detail, Notes, Source, Verdict};
+use crate::store::{Place, Store};
 use crate::strict_json::Limits;
+use crate::telemetry::metrics::Metrics;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -434,8 +436,7 @@ impl Model {
     }
 }
 
-async fn play(steps: Vec<Step>) {
-    let ledger = Ledger::in_memory();
+async fn play(ledger: Arc<Ledger>, steps: Vec<Step>) {
     let mut models: HashMap<bool, Model> =
         HashMap::from([(true, Model::default()), (false, Model::default())]);
     let mut held: Vec<Held> = Vec::new();
@@ -501,6 +502,9 @@ async fn play(steps: Vec<Step>) {
                 let settles = model.unknown && !matches!(end, End::Unknown(_));
                 let key = intent(&make(plain, 0)).operation.key;
                 assert_eq!(ledger.late(&key, end.clone()), settles);
+                // A late answer counts once it is on record: after all that was handed in before.
+                let behind = ledger.book.store.commit(Change::Forget(Vec::new()));
+                behind.await.expect("the store works");
                 if settles {
                     model.unknown = false;
                     let ended = std::mem::take(&mut model.waiting);
@@ -531,6 +535,249 @@ proptest! {
             .start_paused(true)
             .build()
             .expect("a runtime");
-        runtime.block_on(play(steps));
+        runtime.block_on(play(Ledger::in_memory(), steps));
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..Default::default() })]
+    #[test]
+    fn any_interleaving_over_the_file_keeps_the_same_promises_and_the_file_says_the_same(
+        steps in steps()
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let folder = tempfile::tempdir().expect("a folder");
+            let ledger = durable(folder.path()).await;
+            play(ledger.clone(), steps).await;
+            let before = standings(&ledger);
+            let ledger = restarted(ledger, folder.path()).await;
+            assert_eq!(standings(&ledger), before);
+            ledger.close().await;
+        });
+    }
+}
+
+/// Every occurrence of both operations that is on record.
+fn standings(ledger: &Ledger) -> Vec<(u32, &'static str)> {
+    let mut all = Vec::new();
+    for ask in [ask("c"), plain("c")] {
+        let operation = intent(&ask).operation.key.id().to_string();
+        let mut found: Vec<_> = ledger
+            .find(&operation)
+            .iter()
+            .filter(|view| view.standing != Standing::Claimed)
+            .map(|view| (view.occurrence, view.standing.as_str()))
+            .collect();
+        found.sort_unstable();
+        all.extend(found);
+    }
+    all
+}
+
+// ── over a store that outlives the ledger ──────────────────────────────────────────────────────────────────────
+
+fn place(folder: &std::path::Path) -> Place {
+    Place { folder: folder.to_owned(), max_bytes: 64 << 20 }
+}
+
+async fn durable(folder: &std::path::Path) -> Arc<Ledger> {
+    let (store, rows) = Store::open(&place(folder), Metrics::new()).expect("it opens");
+    Ledger::over(store, rows).await
+}
+
+/// As after a tidy end and a new start.
+async fn restarted(ledger: Arc<Ledger>, folder: &std::path::Path) -> Arc<Ledger> {
+    ledger.close().await;
+    durable(folder).await
+}
+
+fn person() -> super::Verdict {
+    super::Verdict {
+        who: "ops@example.org".into(),
+        why: "seen at the bank".into(),
+        evidence: "T-1".into(),
+    }
+}
+
+fn order(n: &str, call: &str) -> Ask {
+    let text = format!(r#"{{"order_ref":"{n}","qty":1}}"#);
+    Ask { arguments: Box::leak(text.into_boxed_str()), ..ask(call) }
+}
+
+#[tokio::test]
+async fn idem_01_ends_outlive_a_restart_each_with_its_own_answer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ledger = durable(folder.path()).await;
+    send(&ledger, &order("yes", "c1"), End::Executed(Some(result("7")))).await;
+    send(&ledger, &order("no", "c1"), not_executed()).await;
+    send(&ledger, &order("lost", "c1"), End::Executed(None)).await;
+    let why = failed(FailCode::ToolError, Delivery::Done);
+    send(&ledger, &order("error", "c1"), End::ExecutedWithError(why)).await;
+    send(&ledger, &order("?", "c1"), unknown()).await;
+    let ledger = restarted(ledger, folder.path()).await;
+    assert_eq!(text(replayed(&ledger, &order("yes", "c9")).await), "7");
+    assert_eq!(text(replayed(&ledger, &order("yes", "c9")).await), "7", "now from memory");
+    let failure = async |n: &str| replayed(&ledger, &order(n, "c1")).await.expect_err("it");
+    assert_eq!(failure("no").await.code(), "upstream_unreachable");
+    assert_eq!(failure("lost").await.code(), "result_lost");
+    assert_eq!(failure("error").await.code(), "tool_error");
+    assert_eq!(refused(&ledger, &order("?", "c9")).await.code, DenyCode::ReviewRequired);
+    drop(fresh(&ledger, &order("no", "c2")).await);
+    let other = Ask { arguments: r#"{"order_ref":"yes","qty":2}"#, ..ask("c3") };
+    let Detail::Changed { pointers, .. } = refused(&ledger, &other).await.detail else {
+        panic!("no pointers")
+    };
+    assert_eq!(pointers, ["/qty"], "the first arguments are kept");
+    ledger.close().await;
+}
+
+#[tokio::test]
+async fn occurrences_are_counted_on_after_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ledger = durable(folder.path()).await;
+    send(&ledger, &plain("c1"), End::Executed(Some(result("1")))).await;
+    send(&ledger, &plain("c2"), End::Executed(Some(result("2")))).await;
+    let ledger = restarted(ledger, folder.path()).await;
+    assert_eq!(text(replayed(&ledger, &plain("c1")).await), "1");
+    assert_eq!(text(replayed(&ledger, &plain("c2")).await), "2");
+    let third = fresh(&ledger, &plain("c3")).await;
+    assert_eq!((third.occurrence(), third.identical_to()), (2, Some(third.key().id())));
+    drop(third);
+    ledger.close().await;
+}
+
+#[tokio::test]
+async fn an_intent_without_an_end_is_unknown_after_a_restart_and_says_why() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ledger = durable(folder.path()).await;
+    let ticket = fresh(&ledger, &ask("c1")).await;
+    ledger.intend(&ticket).await.expect("recorded");
+    let claimed = fresh(&ledger, &order("unsent", "c1")).await;
+    ledger.close().await; // as far as the store hears, the process ends here
+    drop((ticket, claimed));
+    let ledger = durable(folder.path()).await;
+    assert_eq!(refused(&ledger, &ask("c1")).await.code, DenyCode::ReviewRequired);
+    let reviews = ledger.reviews(10);
+    assert_eq!((reviews.len(), reviews[0].why.as_deref()), (1, Some("crash")));
+    assert_eq!(ledger.find(&reviews[0].operation.to_string()).len(), 1);
+    drop(fresh(&ledger, &order("unsent", "c1")).await);
+    ledger.close().await;
+}
+
+#[tokio::test]
+async fn who_joined_a_write_has_its_end_after_a_restart_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ledger = durable(folder.path()).await;
+    let ticket = fresh(&ledger, &plain("c1")).await;
+    ledger.intend(&ticket).await.expect("recorded");
+    let Begin::InProgress(join) = begin(&ledger, &plain("c2")).await else { panic!("joins") };
+    ledger.finish(ticket, End::Executed(Some(result("7")))).await.expect("recorded");
+    assert_eq!(text(join.wait(Instant::now() + DAY).await), "7");
+    let ledger = restarted(ledger, folder.path()).await;
+    assert_eq!(text(replayed(&ledger, &plain("c2")).await), "7");
+    ledger.close().await;
+}
+
+#[tokio::test]
+async fn a_persons_word_settles_an_unknown_write_for_good() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut ledger = durable(folder.path()).await;
+    for n in ["happened", "told", "not", "undone"] {
+        send(&ledger, &order(n, "c1"), unknown()).await;
+    }
+    let key = |n: &str| intent(&order(n, "c1")).operation.key;
+    let settle = async |n: &str, how: Resolution| ledger.resolve(&key(n), how, person()).await;
+    settle("happened", Resolution::Happened(None)).await.expect("recorded");
+    settle("told", Resolution::Happened(Some(result("9")))).await.expect("recorded");
+    settle("not", Resolution::DidNotHappen).await.expect("recorded");
+    settle("undone", Resolution::Compensated).await.expect("recorded");
+    let twice = settle("not", Resolution::Compensated).await;
+    assert_eq!(twice, Err(ResolveError::NotUnknown));
+    assert_eq!(settle("nothing", Resolution::DidNotHappen).await, Err(ResolveError::NotFound));
+    assert!(ledger.reviews_open().0.is_empty());
+    for restart in [false, true] {
+        if restart {
+            ledger = restarted(ledger, folder.path()).await;
+        }
+        let lost = replayed(&ledger, &order("happened", "c2")).await.expect_err("its result");
+        assert_eq!(lost.code(), "result_lost");
+        assert_eq!(text(replayed(&ledger, &order("told", "c2")).await), "9");
+        for call in ["c1", "c2"] {
+            let again = fresh(&ledger, &order("not", call)).await;
+            assert_eq!((again.occurrence(), again.identical_to()), (0, None));
+        }
+        let own = replayed(&ledger, &order("undone", "c1")).await.expect_err("its end");
+        assert_eq!(crate::call::judge::executed(&own), crate::call::code::Executed::Yes);
+        let anew = fresh(&ledger, &order("undone", "c2")).await;
+        assert_eq!((anew.occurrence(), anew.identical_to()), (1, None));
+    }
+    ledger.close().await;
+}
+
+#[tokio::test]
+async fn a_late_answer_outlives_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ledger = durable(folder.path()).await;
+    send(&ledger, &ask("c1"), unknown()).await;
+    let key = intent(&ask("c1")).operation.key;
+    assert!(ledger.late(&key, End::Executed(Some(result("201")))));
+    let ledger = restarted(ledger, folder.path()).await;
+    assert_eq!(text(replayed(&ledger, &ask("c2")).await), "201");
+    ledger.close().await;
+}
+
+#[tokio::test]
+async fn after_the_close_nothing_is_sent_and_what_is_known_is_still_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ledger = durable(folder.path()).await;
+    send(&ledger, &ask("c1"), End::Executed(Some(result("7")))).await;
+    let ticket = fresh(&ledger, &order("late", "c1")).await;
+    let sent = fresh(&ledger, &order("sent", "c1")).await;
+    ledger.intend(&sent).await.expect("recorded");
+    ledger.close().await;
+    assert!(ledger.intend(&ticket).await.is_err(), "the gate stays shut");
+    drop(ticket);
+    assert!(ledger.finish(sent, End::Executed(Some(result("8")))).await.is_err());
+    assert_eq!(refused(&ledger, &order("sent", "c2")).await.code, DenyCode::ReviewRequired);
+    assert_eq!(text(replayed(&ledger, &ask("c1")).await), "7");
+    assert!(ledger.find(&intent(&order("late", "c1")).operation.key.id().to_string()).is_empty());
+}
+
+/// The wall clock counts only while nobody runs; it never ends what is unknown.
+#[test]
+fn a_clock_that_jumps_makes_no_unknown_write_old_and_no_finished_one_immortal() {
+    let ask = ask("c1");
+    let intent = intent(&ask);
+    let now = Instant::now();
+    let today = SystemTime::UNIX_EPOCH + DAY * 20_000;
+    let row = |standing: crate::store::Standing, changed: SystemTime| crate::store::Row {
+        which: crate::store::Which { key: intent.operation.key, occurrence: 0, claim: 1 },
+        tool: intent.tool.clone(),
+        agent: intent.agent.clone(),
+        digest: intent.operation.arguments,
+        arguments: None,
+        calls: Vec::new(),
+        failures: Vec::new(),
+        ttl: DAY,
+        changed,
+        standing,
+        resolved: None,
+    };
+    let done = || crate::store::Standing::Executed(crate::store::Answer::Lost);
+    let open = || crate::store::Standing::Unknown { why: "x".into() };
+    let years = DAY * 3650;
+    for changed in [today - years, today, today + years] {
+        let entry = rows::entry(row(open(), changed), now, today).expect("never forgotten");
+        assert!(!entry.expired(now + years));
+    }
+    assert!(rows::entry(row(done(), today - years), now, today).is_none(), "its time is over");
+    // Written by a clock that ran ahead: as young as now, and it ends a day from now.
+    let ahead = rows::entry(row(done(), today + years), now, today).expect("kept");
+    assert!(!ahead.expired(now) && ahead.expired(now + DAY));
+    let half = rows::entry(row(done(), today - DAY / 2), now, today).expect("kept");
+    assert!(!half.expired(now + DAY / 3) && half.expired(now + DAY / 2));
 }
