@@ -353,14 +353,16 @@ fn connect(file: &Path) -> Result<Connection, OpenError> {
 
 fn opening(file: &Path, error: &rusqlite::Error) -> OpenError {
     let text = format!("{}: {error}", file.display());
-    match error {
-        // STRICT tables hold no other types: a type that is wrong was not written by SQLite.
-        error if is_damage(error) => OpenError::Damaged(text),
-        rusqlite::Error::InvalidColumnType(..) | rusqlite::Error::FromSqlConversionFailure(..) => {
-            OpenError::Damaged(text)
-        }
-        error if error.sqlite_error_code() == Some(ErrorCode::Unknown) => OpenError::Damaged(text),
-        _ => OpenError::Refused(text),
+    // STRICT tables hold no other types: a type that is wrong was not written by SQLite.
+    let mistyped = matches!(
+        error,
+        rusqlite::Error::InvalidColumnType(..) | rusqlite::Error::FromSqlConversionFailure(..)
+    );
+    // "no such table" and the like: a schema that is not ours.
+    let foreign = error.sqlite_error_code() == Some(ErrorCode::Unknown);
+    match is_damage(error) || mistyped || foreign {
+        true => OpenError::Damaged(text),
+        false => OpenError::Refused(text),
     }
 }
 

@@ -262,10 +262,11 @@ async fn a_full_store_refuses_rows_and_takes_ends_until_it_has_room() {
     store.commit(end(done, None)).await.expect("an end is taken");
     store.commit(Change::Forget(kept)).await.expect("room is made");
     let mut tries = 0;
+    let mut ticks = tokio::time::interval(Duration::from_millis(10));
     while !store.writable() {
         tries += 1;
         assert!(tries < 500, "it does not recover");
-        tokio::time::sleep(Duration::from_millis(10)).await; // the log is emptied when idle
+        ticks.tick().await; // the log is emptied when idle
     }
     store.commit(put(row("z", 50, Standing::Intent))).await.expect("taken again");
     store.close().await;

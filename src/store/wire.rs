@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -105,6 +106,12 @@ fn value<T: Copy>(all: &[(T, &'static str)], word: &str) -> Option<T> {
 /// A system that cannot write JSON of strings and numbers does not exist; an empty text reads back as damaged.
 fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
+}
+
+/// What this program wrote, and an operator may have touched: other members or types make it damaged.
+#[expect(clippy::disallowed_methods, reason = "the store's own text, no agent's or tool's bytes")]
+fn parsed<T: DeserializeOwned>(text: &str) -> Option<T> {
+    serde_json::from_str(text).ok()
 }
 
 pub(super) fn millis(time: SystemTime) -> i64 {
@@ -254,15 +261,13 @@ pub(super) fn row(columns: &Columns) -> Result<Row, String> {
 fn whole(columns: &Columns, which: Which) -> Option<Row> {
     let digest = <[u8; 32]>::try_from(columns.arguments_hash.as_slice()).ok()?;
     let arguments = match &columns.arguments {
-        Some(text) => Some(Arguments::from_tree(
-            serde_json::from_str::<Value>(text).ok()?,
-            u64::try_from(text.len()).ok()?,
-        )?),
+        Some(text) => {
+            Some(Arguments::from_tree(parsed::<Value>(text)?, u64::try_from(text.len()).ok()?)?)
+        }
         None => None,
     };
-    let calls: Vec<(String, String)> = serde_json::from_str(&columns.calls).ok()?;
-    let failures: Vec<(String, String, String, Failure)> =
-        serde_json::from_str(&columns.failures).ok()?;
+    let calls: Vec<(String, String)> = parsed(&columns.calls)?;
+    let failures: Vec<(String, String, String, Failure)> = parsed(&columns.failures)?;
     Some(Row {
         which,
         tool: ToolName::new(&columns.tool).ok()?,
@@ -287,7 +292,7 @@ fn whole(columns: &Columns, which: Which) -> Option<Row> {
 }
 
 fn resolved(text: &str) -> Option<Resolved> {
-    let ResolvedText { by, who, why, evidence } = serde_json::from_str(text).ok()?;
+    let ResolvedText { by, who, why, evidence } = parsed(text)?;
     Some(Resolved { by, who, why, evidence })
 }
 
@@ -297,7 +302,7 @@ fn standing(columns: &Columns) -> Option<Standing> {
         ("executed", "result") => Standing::Executed(Answer::Result),
         ("executed", "lost") => Standing::Executed(Answer::Lost),
         ("executed", "error") => {
-            let kept = serde_json::from_str(columns.error.as_deref()?).ok()?;
+            let kept = parsed(columns.error.as_deref()?)?;
             Standing::Executed(Answer::Error(failed(kept)?))
         }
         ("not_executed", _) => Standing::NotExecuted { evidence: columns.why.clone() },
@@ -347,7 +352,7 @@ pub(super) fn result_head(result: &ToolResult) -> String {
 }
 
 pub(super) fn result(head: &str, body: Vec<u8>) -> Option<ToolResult> {
-    let kept: ResultHead = serde_json::from_str(head).ok()?;
+    let kept: ResultHead = parsed(head)?;
     let head = match kept.status {
         Some(status) => {
             let mut headers = HeaderMap::new();

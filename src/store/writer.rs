@@ -177,10 +177,8 @@ impl Writer {
             tracing::warn!(why = failed.why, "the store's log stays beside it");
         }
         drop(self);
-        if let Some(closed) = closed {
-            if closed.send(()).is_err() {
-                tracing::debug!("nobody waits for the store to close");
-            }
+        if closed.is_some_and(|closed| closed.send(()).is_err()) {
+            tracing::debug!("nobody waits for the store to close");
         }
     }
 
