@@ -9,13 +9,15 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use checkrein::call::operation::{OperationKey, OperationScope, operation};
 use checkrein::call::{AgentId, Arguments, CallId, RunId, ToolName};
 use checkrein::store::{Change, Place, Row, Standing, Store, Which};
 use checkrein::strict_json::Limits;
 use checkrein::telemetry::metrics::Metrics;
+use checkrein::telemetry::record::wall_clock;
+use tokio::time::Instant;
 
 const FOR: Duration = Duration::from_secs(2);
 /// About what a row of the ledger takes.
@@ -148,7 +150,7 @@ fn row(writer: u64, n: u64) -> Row {
         calls: vec![(RunId::new("run-1").expect(name), CallId::new("call-1").expect(name))],
         failures: Vec::new(),
         ttl: Duration::from_secs(24 * 3600),
-        changed: SystemTime::now(),
+        changed: wall_clock(),
         standing: Standing::Intent,
         resolved: None,
     }

@@ -305,7 +305,11 @@ impl Gateway {
         let mut ticks = tokio::time::interval(SWEEP);
         loop {
             tokio::select! {
-                _ = ticks.tick() => self.engine.sweep(),
+                _ = ticks.tick() => {
+                    self.engine.sweep();
+                    let refuses = "writes are refused: they cannot be recorded".to_owned();
+                    self.health.degraded("ledger", (!self.ledger.writable()).then_some(refuses));
+                }
                 () = self.stop.cancelled() => return,
             }
         }

@@ -182,6 +182,7 @@ fn refusals(reply: &Reply) -> usize {
     usize::from(matches!(reply, Reply::Status(_)))
 }
 
+#[expect(clippy::print_stdout, reason = "how many points there were is what one wants to read")]
 async fn exhaust(reply: Reply) {
     if !cfg!(debug_assertions) {
         return; // a release build has no points to die at

@@ -167,6 +167,11 @@ async fn a_full_disk_refuses_writes_before_sending_and_heals_by_itself() {
     );
     assert_eq!(tool.hits("/create"), hits, "nothing was sent");
     assert!(writable(0.0).await);
+    let told = async || {
+        let ready = crate::support::http::get(process.health, "/ready?verbose").await;
+        ready.status == 200 && ready.text().contains("writes are refused")
+    };
+    wait_for("the word of it", SOON, told).await;
     // Replays and reads need no disk.
     assert_eq!(write("R0").await["replayed"], true);
     let read = agent.call("lookup_order", "c2", r#"{"order_id":"A17"}"#).await.json();
