@@ -60,7 +60,7 @@ fn a_start_that_hangs_can_be_ended() {
     assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs").success());
     let any = "127.0.0.1:0";
     let mut child = Command::new(PROGRAM)
-        .args(["run", "--listen", any, "--health", any, "--audit"])
+        .args(["run", "--store", "memory", "--listen", any, "--health", any, "--audit"])
         .arg(format!("file:{}", pipe.display()))
         .arg("--policy")
         .arg(&file)
