@@ -24,6 +24,8 @@ pub mod ledger;
 
 pub mod run;
 
+pub mod people;
+
 pub mod identity;
 
 pub mod backends;
@@ -37,6 +39,8 @@ pub mod server;
 pub mod frontends;
 
 pub mod health;
+
+pub mod admin;
 
 pub mod config;
 

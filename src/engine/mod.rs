@@ -4,6 +4,7 @@
 mod asking;
 mod batch;
 mod build;
+mod people;
 mod routes;
 mod suggest;
 mod together;
@@ -13,6 +14,7 @@ mod views;
 #[cfg(test)]
 mod tests;
 
+pub use crate::layers::state::{CircuitView, NotMoved};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;

@@ -98,6 +98,9 @@ impl Asking {
     }
 
     async fn with_calls(&self, digest: Digest, mut calls: Vec<Paired>) -> TurnAnswer {
+        if let Some(denied) = self.run.refusal() {
+            return self.interrupted(calls, &denied);
+        }
         let asked = calls.len() as u64;
         let (round, answers, writes) = match self.run.take_round(digest, asked) {
             Err(denied) => {
@@ -124,12 +127,19 @@ impl Asking {
         let state = decide(facts);
         self.run.set_state(state);
         let summary = self.run.summary();
-        if !facts.review && !facts.unsettled {
-            // Else the message is asked anew when it comes again: the write may be settled by then.
+        if !facts.review && !facts.unsettled && !facts.interrupted {
+            // Else the message is asked anew when it comes again: the write may be settled by then, the run let go on.
             let answers = answers.iter().map(batch::kept).collect();
             self.run.keep(KeptTurn { digest, round, state, summary: summary.clone(), answers });
         }
         TurnAnswer { state, run: self.run.id().clone(), round, answers, summary, error: None }
+    }
+
+    /// A person stopped the run before this message came: nothing of it runs, and it takes no round.
+    fn interrupted(&self, calls: Vec<Paired>, denied: &Denied) -> TurnAnswer {
+        let facts = Facts { interrupted: true, ..Facts::default() };
+        let answers = calls.into_iter().map(|call| self.unsent(call, denied.clone())).collect();
+        TurnAnswer { answers, ..self.ended(decide(facts), None) }
     }
 
     fn without_calls(&self, text: &str, unfinished: bool) -> TurnAnswer {
@@ -150,8 +160,9 @@ impl Asking {
 
     /// The same message again: the same answer, and no new round.
     fn answered(&self, kept: &KeptTurn) -> TurnAnswer {
+        let interrupted = self.run.interrupted();
         TurnAnswer {
-            state: kept.state,
+            state: if interrupted { LoopState::Interrupted } else { kept.state },
             run: self.run.id().clone(),
             round: kept.round,
             answers: kept.answers.iter().cloned().map(batch::answer).collect(),

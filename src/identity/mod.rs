@@ -7,6 +7,8 @@ mod token;
 
 use http::header::AUTHORIZATION;
 
+pub use token::{is_token, same};
+
 use crate::call::code::DenyCode;
 use crate::call::{AgentId, Denied};
 use crate::policy::snapshot::Snapshot;
@@ -54,6 +56,29 @@ pub fn identify(
                 .ok_or_else(|| unauthenticated("the token belongs to no agent of the policy"))
         }
     }
+}
+
+/// What the one `Authorization` field of a request shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown<'a> {
+    Nothing,
+    Token(&'a [u8]),
+    /// Doubled, or no `Bearer TOKEN`.
+    Unsound,
+}
+
+pub fn shown(headers: &http::HeaderMap) -> Shown<'_> {
+    let mut fields = headers.get_all(AUTHORIZATION).iter();
+    match (fields.next(), fields.next()) {
+        (None, _) => Shown::Nothing,
+        (Some(_), Some(_)) => Shown::Unsound,
+        (Some(field), None) => token::bearer(field.as_bytes()).map_or(Shown::Unsound, Shown::Token),
+    }
+}
+
+/// True for a token with which agents of the policy prove themselves: it is nobody else's.
+pub fn is_agents(token: &[u8], snapshot: &Snapshot) -> bool {
+    token::is_any_agents(token, snapshot.agents.values())
 }
 
 fn no_credential(peer: Peer, snapshot: &Snapshot) -> Result<AgentId, Denied> {

@@ -15,9 +15,25 @@ pub(super) fn bearer(field: &[u8]) -> Option<&[u8]> {
         return None;
     }
     let token = rest.trim_ascii();
-    let sound = !token.is_empty()
-        && token.iter().all(|b| b.is_ascii_alphanumeric() || b"-._~+/=".contains(b));
-    sound.then_some(token)
+    is_token(token).then_some(token)
+}
+
+/// RFC 6750's alphabet, at least one character of it.
+pub fn is_token(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(|b| b.is_ascii_alphanumeric() || b"-._~+/=".contains(b))
+}
+
+/// Compared to the end, whatever differs first. The length may show; the content may not.
+pub fn same(secret: &[u8], shown: &[u8]) -> bool {
+    bool::from(secret.ct_eq(shown))
+}
+
+/// True where a token is any agent's, also one that two agents share.
+pub(super) fn is_any_agents<'a>(
+    shown: &[u8],
+    mut agents: impl Iterator<Item = &'a Arc<Agent>>,
+) -> bool {
+    agents.any(|agent| agent.tokens.iter().any(|token| same(token.0.as_bytes(), shown)))
 }
 
 /// The one agent a token proves. None, or two agents with the same token: nobody.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::circuit::{Admission, Circuit, Heard, Refused};
+use super::circuit::{Admission, Circuit, Heard, Refused, Shown};
 use super::gate::{Gate, Permit, come_back};
 use super::state::{SharedCircuit, ToolState};
 use crate::call::code::DenyCode;
@@ -26,7 +26,7 @@ pub struct Breaker(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     tool: ToolName,
-    own: Option<Side>,
+    own: Side,
     upstream: Option<Side>,
     count_by_attempt: bool,
     metrics: Arc<ToolMetrics>,
@@ -36,25 +36,27 @@ struct Inner {
 #[derive(Debug, Clone)]
 struct Side {
     circuit: SharedCircuit,
+    /// It refuses nothing by itself; an isolation by hand holds all the same.
     shadow: bool,
+    /// It counts nothing either.
+    off: bool,
     /// Only the tool's own circuit has series of its own.
     metrics: Option<Arc<ToolMetrics>>,
 }
 
 impl Breaker {
     pub fn new(tool: &Tool, state: &ToolState, metrics: Arc<ToolMetrics>) -> Self {
-        let side = |circuit: &SharedCircuit, mode, metrics| match mode {
-            BreakerMode::Disabled => None,
-            BreakerMode::Enforce | BreakerMode::Isolated | BreakerMode::Shadow => Some(Side {
-                circuit: circuit.clone(),
-                shadow: mode == BreakerMode::Shadow,
-                metrics,
-            }),
+        let side = |circuit: &SharedCircuit, mode, metrics| Side {
+            circuit: circuit.clone(),
+            shadow: mode == BreakerMode::Shadow,
+            off: mode == BreakerMode::Disabled,
+            metrics,
         };
+        let upstream = side(&state.upstream.circuit, tool.upstream.breaker.mode, None);
         Self(Arc::new(Inner {
             tool: tool.name.clone(),
             own: side(&state.circuit, tool.breaker.mode, Some(metrics.clone())),
-            upstream: side(&state.upstream.circuit, tool.upstream.breaker.mode, None),
+            upstream: (!upstream.off).then_some(upstream),
             count_by_attempt: tool.breaker.count_by_attempt,
             metrics,
         }))
@@ -63,9 +65,10 @@ impl Breaker {
     /// May this call make one more attempt? Only while its circuit is closed and in the generation that let it in:
     /// a reset by hand does not revive an old loop.
     pub fn peek(&self, call: &ToolCall) -> bool {
-        let own = match (&self.0.own, call.admitted) {
-            (Some(side), Some(generation)) => side.shadow || side.with(|c| c.peek(generation)),
-            (Some(_) | None, None) | (None, Some(_)) => true,
+        let side = &self.0.own;
+        let own = match call.admitted {
+            Some(generation) if !side.shadow => side.with(|c| c.peek(generation)),
+            Some(_) | None => !side.is_isolated(),
         };
         let upstream = self.0.upstream.as_ref().is_none_or(|side| {
             side.shadow || side.with(|circuit| circuit.peek(circuit.generation()))
@@ -76,11 +79,11 @@ impl Breaker {
     /// An attempt failed and another may follow: its own verdict, where attempts are counted. Should none follow
     /// after all, the call has no verdict left to give.
     pub fn attempt_failed(&self, call: &ToolCall, failed: &Failed, took: Duration) {
-        if let (true, Some(side), Some(generation)) =
-            (self.0.count_by_attempt && !call.single_attempt, &self.0.own, call.admitted)
+        if let (true, Some(generation)) =
+            (self.0.count_by_attempt && !call.single_attempt, call.admitted)
         {
             let now = Instant::now();
-            side.with(|c| c.record(Admission::closed(generation), failed.health, took, now));
+            self.0.own.with(|c| c.record(Admission::closed(generation), failed.health, took, now));
             let mut noted = call.trace.note();
             noted.told_circuit = noted.attempts.len();
         }
@@ -123,11 +126,19 @@ impl Side {
         answer
     }
 
-    /// `None` = would have been refused, but only watches.
+    /// By a person, where the breaker only watches or is off.
+    fn is_isolated(&self) -> bool {
+        self.circuit.lock().shown(Instant::now()) == Shown::Isolated
+    }
+
+    /// `None` = would have been refused, but only watches; or counts nothing.
     fn admit(&self, now: Instant) -> Result<Option<Held>, Refused> {
+        if self.off && !self.is_isolated() {
+            return Ok(None);
+        }
         match self.with(|circuit| circuit.admit(now)) {
             Ok(admission) => Ok(Some(Held { side: self.clone(), admission: Some(admission) })),
-            Err(_) if self.shadow => {
+            Err(Refused::Open { .. }) if self.shadow => {
                 if let Some(metrics) = &self.metrics {
                     metrics.breaker_rejected("shadow");
                 }
@@ -185,13 +196,13 @@ impl Gate for Breaker {
 
     fn admit(&self, call: &ToolCall) -> Result<BreakerPermit, Denied> {
         let now = Instant::now();
-        let ask = |side: &Option<Side>| side.as_ref().map_or(Ok(None), |side| side.admit(now));
         // The wider circuit first: when the tool's own then refuses, the upstream's permit drops and is given back.
-        let upstream = ask(&self.0.upstream)
+        let upstream = self.0.upstream.as_ref().map_or(Ok(None), |side| side.admit(now));
+        let upstream = upstream
             .map_err(|refused| self.refused(refused, &call.trace, "breaker of the upstream"))?;
-        let own =
-            ask(&self.0.own).map_err(|refused| self.refused(refused, &call.trace, "breaker"))?;
-        if let Some(side) = &self.0.own {
+        let side = &self.0.own;
+        let own = side.admit(now).map_err(|r| self.refused(r, &call.trace, "breaker"))?;
+        if !side.off {
             call.trace.note().circuit = Some(side.circuit.lock().shown(now).as_str());
         }
         Ok(BreakerPermit { own, upstream, trace: call.trace.clone() })

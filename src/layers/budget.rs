@@ -1,4 +1,5 @@
 //! The run's budgets: every call costs something, also one that is then refused. A looping agent runs out.
+//! And its brake: of a run that a person has stopped, nothing more starts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +25,10 @@ impl Gate for Budget {
         let Some(run) = self.runs.get(&call.run) else {
             return Err(Denied::new(DenyCode::RunUnknown, "this run is not open"));
         };
+        if let Some(denied) = run.refusal() {
+            call.trace.note().rule = Some("interrupted by a person".into());
+            return Err(denied);
+        }
         run.take_call(call.payload.bytes(), Instant::now()).inspect_err(|denied| {
             if let Detail::Budget { dimension, .. } = &denied.detail {
                 call.trace.note().rule =

@@ -233,10 +233,15 @@ pub fn late_answer(
     move |key, ended| {
         // It was drained because its gate had opened.
         let (end, _) = settle(*key, true, ended);
-        let settled = !matches!(end, End::Unknown(_));
+        let resolution = match &end {
+            End::Executed(_) | End::ExecutedWithError(_) => "happened",
+            End::NotExecuted(..) => "did_not_happen",
+            End::Unknown(_) => return,
+        };
         let ended = name(&end);
-        if settled && ledger.late(key, end) {
+        if ledger.late(key, end) {
             metrics.write_upgrade("late_answer");
+            metrics.review_resolved(resolution, "late_answer");
             tracing::info!(operation = %key.id(), ended, "an unknown write became known: the tool answered late");
         }
     }

@@ -3,6 +3,8 @@
 //! Found by name; each concern survives exactly when its own numbers did not change, so that a touched file never
 //! refills a bucket nor closes a circuit. What the new policy no longer names is dropped.
 
+mod by_hand;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +20,8 @@ use crate::call::{AgentId, ToolName, UpstreamName};
 use crate::policy::snapshot::{BreakerMode, Per, RateLimit, RunPolicy, Snapshot, Tool, Upstream};
 use crate::telemetry::metrics::{Metrics, StateView, ToolStateView, UpstreamStateView};
 use crate::telemetry::record::wall_clock;
+
+pub use by_hand::{CircuitView, Isolation, Moves, NotMoved};
 
 /// Longest cooldown a tool can put itself under; the model is told the tool's own number all the same.
 const MAX_COOLDOWN: Duration = Duration::from_secs(60);
@@ -166,6 +170,8 @@ struct Live {
     runs: HashMap<Arc<str>, Arc<Keyed>>,
     places: Option<Arc<Places>>,
     bucket: Option<Arc<Bucket>>,
+    /// By a person; outlives every policy.
+    isolated: HashMap<ToolName, Isolation>,
 }
 
 impl Live {
@@ -200,7 +206,8 @@ impl State {
     /// Takes over what the new policy left unchanged, starts anew what it changed, drops what it no longer has.
     pub fn adopt(&self, snapshot: &Snapshot) {
         let mut live = self.lock();
-        let old = std::mem::take(&mut *live);
+        let mut old = std::mem::take(&mut *live);
+        live.isolated = std::mem::take(&mut old.isolated);
         live.places = Some(keep_places(old.places.as_ref(), snapshot.limits.bulkhead));
         live.bucket = keep_bucket(old.bucket.as_ref(), snapshot.limits.rate_limit.as_ref());
         for (name, upstream) in &snapshot.upstreams {
@@ -215,6 +222,7 @@ impl State {
                 .or_insert_with(|| Arc::new(upstream_state(kept, &tool.upstream)))
                 .clone();
             let state = tool_state(old.tools.get(name), tool, upstream);
+            by_hand::hold(&state.circuit, live.isolated.get(name));
             live.tools.insert(name.clone(), Arc::new(state));
         }
         for (id, agent) in &snapshot.agents {
@@ -268,11 +276,10 @@ impl State {
     pub fn is_closed(&self, tool: &ToolName) -> bool {
         let Some(state) = self.lock().tools.get(tool).cloned() else { return false };
         let circuit = state.circuit.lock();
+        let shown = circuit.shown(Instant::now());
         match circuit.policy().mode {
-            BreakerMode::Shadow | BreakerMode::Disabled => true,
-            BreakerMode::Enforce | BreakerMode::Isolated => {
-                circuit.shown(Instant::now()) == Shown::Closed
-            }
+            BreakerMode::Shadow | BreakerMode::Disabled => shown != Shown::Isolated,
+            BreakerMode::Enforce | BreakerMode::Isolated => shown == Shown::Closed,
         }
     }
 
@@ -352,6 +359,9 @@ impl UpstreamState {
 }
 
 fn shown(circuit: &Circuit, now: Instant) -> &'static str {
+    if circuit.shown(now) == Shown::Isolated {
+        return Shown::Isolated.as_str(); // by hand, also where the breaker only watches
+    }
     match circuit.policy().mode {
         BreakerMode::Shadow => "shadow",
         BreakerMode::Disabled => Shown::Closed.as_str(),

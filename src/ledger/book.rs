@@ -221,6 +221,8 @@ impl Book {
                 entry.digest = intent.operation.arguments;
                 entry.calls.push(who);
                 entry.ttl = intent.ttl;
+                entry.by_arguments = !intent.operation.replays;
+                entry.review = None;
                 entry.claim = claim;
                 entry.state = State::Claimed { tell, before };
             }
@@ -240,7 +242,9 @@ impl Book {
                     digest: intent.operation.arguments,
                     arguments,
                     calls: vec![who],
+                    by_arguments: !intent.operation.replays,
                     failures: Vec::new(),
+                    review: None,
                     state: State::Claimed { tell, before: None },
                     ttl: intent.ttl,
                 });
@@ -307,11 +311,10 @@ impl Book {
         self.drop_arguments(entry.arguments.as_ref());
     }
 
-    /// The first form of arguments, where other arguments could come under the same name, and as long as all that
-    /// are kept stay small; without it a conflict names no members.
+    /// The first form of arguments, as long as all that
+    /// are kept stay small; without it a conflict names no members, and a person who reviews the write sees none.
     fn keep_arguments(&self, intent: &Intent) -> Option<Arguments> {
-        let keep = intent.operation.replays && self.has_room(&intent.arguments);
-        keep.then(|| intent.arguments.clone())
+        self.has_room(&intent.arguments).then(|| intent.arguments.clone())
     }
 
     /// True once room for them is taken.
@@ -322,7 +325,7 @@ impl Book {
             && self.argument_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_ok()
     }
 
-    fn drop_arguments(&self, arguments: Option<&Arguments>) {
+    pub(super) fn drop_arguments(&self, arguments: Option<&Arguments>) {
         let bytes = arguments.map_or(0, Arguments::bytes);
         self.argument_bytes.fetch_sub(bytes, Ordering::AcqRel);
     }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::book::{Book, held, lock};
 use super::entry::{self, Ended, Entry, MAX_FAILURES, State, Stored};
-use super::review::{Resolution, ResolveError, Verdict};
+use super::review::{self, Opened, Resolution, ResolveError, Settled, Verdict, Version};
 use super::ticket::Ticket;
 use super::{End, LedgerError, rows};
 use crate::call::{Delivery, Failed, IdempotencyKey};
@@ -25,6 +25,8 @@ pub(super) struct Owed {
     which: Which,
     change: Change,
     became: Became,
+    /// Who settles it, where it was told as unknown before.
+    by: Option<Resolved>,
 }
 
 /// What an entry becomes.
@@ -139,7 +141,8 @@ impl Book {
         match (end, error) {
             (End::Unknown(_), _) | (_, StoreError::Refused) => {}
             (end, StoreError::Full | StoreError::Unavailable(_)) => {
-                self.owe(Owed { which, change, became: Became::End(end) });
+                let by = Some(nobody("late_answer"));
+                self.owe(Owed { which, change, became: Became::End(end), by });
             }
         }
     }
@@ -170,14 +173,15 @@ impl Book {
         self.store.submit(
             owed.change.clone(),
             Box::new(move |done| match done {
-                Ok(()) => book.became(owed.which, &owed.became),
+                Ok(()) => book.became(&owed),
                 Err(StoreError::Refused) => {}
                 Err(StoreError::Full | StoreError::Unavailable(_)) => book.owe(owed),
             }),
         );
     }
 
-    fn became(&self, which: Which, became: &Became) {
+    fn became(&self, owed: &Owed) {
+        let (which, became) = (owed.which, &owed.became);
         let mut shard = self.shard(which.key);
         let unknown = shard.get_mut(&which.key).and_then(|history| {
             history.iter_mut().find(|entry| {
@@ -198,18 +202,16 @@ impl Book {
             }
             Became::Compensated => entry.state = State::Compensated { until },
         }
+        if let (Some(review), Some(by)) = (&mut entry.review, &owed.by) {
+            review.settled = Some(Settled { at: wall_clock(), by: by.clone() });
+        }
     }
 
     pub(super) fn late(self: &Arc<Self>, key: IdempotencyKey, end: &End) -> bool {
         if let End::Unknown(_) = end {
             return false;
         }
-        let by = Resolved {
-            by: "late_answer".into(),
-            who: String::new(),
-            why: String::new(),
-            evidence: String::new(),
-        };
+        let by = nobody("late_answer");
         let owed = {
             let mut shard = self.shard(key);
             let unknown = shard
@@ -222,6 +224,7 @@ impl Book {
                 which: rows::which(key, entry),
                 change: Change::End { row, result },
                 became: Became::End(end.clone()),
+                by: Some(by),
             }
         };
         self.settle_later(owed);
@@ -232,6 +235,7 @@ impl Book {
     pub(super) async fn resolve(
         &self,
         key: IdempotencyKey,
+        seen: Option<Version>,
         resolution: Resolution,
         verdict: Verdict,
     ) -> Result<(), ResolveError> {
@@ -248,11 +252,14 @@ impl Book {
             if !matches!(entry.state, State::Unknown { .. }) {
                 return Err(ResolveError::NotUnknown);
             }
+            if seen.is_some_and(|seen| seen != review::version(entry)) {
+                return Err(ResolveError::Changed);
+            }
             resolved(key, entry, resolution, by)
         };
-        match self.store.commit(owed.change).await {
+        match self.store.commit(owed.change.clone()).await {
             Ok(()) => {
-                self.became(owed.which, &owed.became);
+                self.became(&owed);
                 Ok(())
             }
             Err(StoreError::Refused) => Err(ResolveError::NotUnknown),
@@ -294,9 +301,16 @@ impl Book {
                 State::NotExecuted { until }
             }
             End::Unknown(failed) => {
-                State::Unknown { since: wall_clock(), why: failed.message.clone() }
+                let (since, why) = (wall_clock(), failed.message.clone());
+                let caller = entry.calls.first().cloned();
+                entry.review = Some(Opened { since, why: why.clone(), caller, settled: None });
+                State::Unknown { since, why }
             }
         };
+        if entry.by_arguments && !matches!(next, State::Unknown { .. }) {
+            // Nobody has to be told what differs, and no person has to look for it.
+            self.drop_arguments(entry.arguments.take().as_ref());
+        }
         match std::mem::replace(&mut entry.state, next) {
             State::Claimed { tell, .. } | State::Intent { tell, .. } => Some(tell),
             State::Executed { .. }
@@ -363,8 +377,14 @@ fn resolved(key: IdempotencyKey, entry: &Entry, resolution: Resolution, by: Reso
             (row, None, Became::Compensated)
         }
     };
-    row.resolved = Some(by);
-    Owed { which, change: Change::End { row, result }, became }
+    row.resolved = Some(by.clone());
+    Owed { which, change: Change::End { row, result }, became, by: Some(by) }
+}
+
+/// Settled without a person.
+fn nobody(by: &str) -> Resolved {
+    let (who, why, evidence) = (String::new(), String::new(), String::new());
+    Resolved { by: by.into(), who, why, evidence }
 }
 
 fn answer(tell: Tell, done: Result<(), LedgerError>) {

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::review::Opened;
 use super::{End, Intent};
 use crate::call::code::{DenyCode, FailCode};
 use crate::call::operation::changed;
@@ -87,9 +88,13 @@ pub(super) struct Entry {
     pub(super) agent: AgentId,
     pub(super) digest: Digest,
     pub(super) arguments: Option<Arguments>,
+    /// All arguments together are its name: they cannot differ under it.
+    pub(super) by_arguments: bool,
     pub(super) calls: Vec<Caller>,
     /// Who asked what with which arguments, and what became of it.
     pub(super) failures: Vec<(Caller, Digest, Failed)>,
+    /// Since it was unknown; gone when the occurrence is claimed anew.
+    pub(super) review: Option<Opened>,
     pub(super) state: State,
     pub(super) ttl: Duration,
 }

@@ -29,7 +29,7 @@ use crate::call::{
 use crate::store::{Change, Memory, Row, Store};
 use crate::telemetry::record::wall_clock;
 use book::{Begun, Book};
-pub use review::{EntryView, Resolution, ResolveError, Standing, Verdict};
+pub use review::{EntryView, Resolution, ResolveError, Settled, Standing, Verdict, Version};
 pub use ticket::{Join, Joined, Ticket};
 
 /// Entries kept at once, of whatever state; past it new operations are refused, none is forgotten for them.
@@ -168,19 +168,26 @@ impl Ledger {
         self.book.reviews(most)
     }
 
+    /// Writes that wait for a person, and those that did, as long as they are kept; in no order.
+    pub fn reviewed(&self) -> Vec<EntryView> {
+        self.book.reviewed()
+    }
+
     /// Every live occurrence of an operation, by its short name (`op_…`).
     pub fn find(&self, operation: &str) -> Vec<EntryView> {
         self.book.find(operation)
     }
 
-    /// A person's word about an unknown write: lasting when this returns.
+    /// A person's word about an unknown write, once: lasting when this returns. `seen`: the version it was decided on;
+    /// another one is refused.
     pub async fn resolve(
         &self,
         key: &IdempotencyKey,
+        seen: Option<Version>,
         resolution: Resolution,
         verdict: Verdict,
     ) -> Result<(), ResolveError> {
-        self.book.resolve(*key, resolution, verdict).await
+        self.book.resolve(*key, seen, resolution, verdict).await
     }
 
     /// False: new operations are refused, because every place is taken or nothing can be recorded.

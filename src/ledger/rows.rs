@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::End;
 use super::entry::{Entry, MAX_FAILURES, State, Stored};
+use super::review::{Opened, Settled};
 use crate::call::{IdempotencyKey, ToolResult};
 use crate::store::{Answer, Resolved, Row, Standing, Which};
 use crate::telemetry::record::wall_clock;
@@ -81,6 +82,20 @@ pub(super) fn entry(row: Row, now: Instant, today: SystemTime) -> Option<Entry> 
         Standing::NotExecuted { .. } => State::NotExecuted { until: until? },
         Standing::Compensated => State::Compensated { until: until? },
     };
+    let unknown = match &state {
+        State::Unknown { since, why } => Some((*since, why.clone())),
+        State::Claimed { .. }
+        | State::Intent { .. }
+        | State::Executed { .. }
+        | State::NotExecuted { .. }
+        | State::Compensated { .. } => None,
+    };
+    // Of one that is settled the row keeps how, not since when it had been open.
+    let settled = row.resolved.map(|by| Settled { at: row.changed, by });
+    let (since, why) = unknown.clone().unwrap_or_else(|| (row.changed, String::new()));
+    let caller = row.calls.first().cloned();
+    let review =
+        (unknown.is_some() || settled.is_some()).then_some(Opened { since, why, caller, settled });
     Some(Entry {
         occurrence: row.which.occurrence,
         claim: row.which.claim,
@@ -90,6 +105,8 @@ pub(super) fn entry(row: Row, now: Instant, today: SystemTime) -> Option<Entry> 
         arguments: row.arguments,
         calls: row.calls,
         failures: row.failures,
+        by_arguments: false,
+        review,
         state,
         ttl: row.ttl,
     })

@@ -690,7 +690,8 @@ async fn a_persons_word_settles_an_unknown_write_for_good() {
         send(&ledger, &order(n, "c1"), unknown()).await;
     }
     let key = |n: &str| intent(&order(n, "c1")).operation.key;
-    let settle = async |n: &str, how: Resolution| ledger.resolve(&key(n), how, person()).await;
+    let settle =
+        async |n: &str, how: Resolution| ledger.resolve(&key(n), None, how, person()).await;
     settle("happened", Resolution::Happened(None)).await.expect("recorded");
     settle("told", Resolution::Happened(Some(result("9")))).await.expect("recorded");
     settle("not", Resolution::DidNotHappen).await.expect("recorded");

@@ -14,16 +14,18 @@ mod tests;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
+use crate::call::code::DenyCode;
 use crate::call::outcome::outcome_label;
 use crate::call::turn::LoopState;
 use crate::call::{
     AgentId, CallId, Denied, Digest, Dimension, Outcome, RunId, ToolCall, ToolName, judge,
 };
 use crate::policy::snapshot::{FusePolicy, RunPolicy};
+use crate::telemetry::record::wall_clock;
 
 pub use registry::Runs;
 pub(crate) use usage::exhausted;
@@ -44,6 +46,8 @@ pub struct Run {
     agent: AgentId,
     goal: Option<String>,
     started: Instant,
+    /// `started` on the wall clock, for people and for the order of lists.
+    opened: SystemTime,
     /// The agent's own, kept while it is silent; else a run with an id of its own.
     ambient: bool,
     /// Opened with a policy the agent chose: that name is looked up in later policies, not the agent's default.
@@ -66,7 +70,16 @@ struct Memory {
     trajectory: trajectory::Trajectory,
     answers: answers::Answers,
     state: LoopState,
+    stopped: Option<Stopped>,
     stall: Stall,
+}
+
+/// A person stopped the run.
+#[derive(Debug, Clone)]
+pub struct Stopped {
+    pub at: SystemTime,
+    pub who: String,
+    pub why: String,
 }
 
 /// Turns without a call that bring nothing new.
@@ -178,18 +191,58 @@ impl Run {
         stall.turns >= most
     }
 
-    /// State of the loop after the last turn.
+    /// State of the loop after the last turn; `interrupted` as long as a person stops it.
     pub fn state(&self) -> LoopState {
-        self.memory().state
+        let memory = self.memory();
+        if memory.stopped.is_some() { LoopState::Interrupted } else { memory.state }
     }
 
     pub fn set_state(&self, state: LoopState) {
         self.memory().state = state;
     }
 
-    /// A person stopped this run. Nothing in this build can.
+    /// When it was opened, by the wall clock.
+    pub fn opened(&self) -> SystemTime {
+        self.opened
+    }
+
+    /// A person stops this run: what has started ends, nothing more of it starts. False: it is stopped already, and
+    /// the first word stands.
+    pub fn interrupt(&self, who: &str, why: &str) -> bool {
+        let mut memory = self.memory();
+        if memory.stopped.is_some() {
+            return false;
+        }
+        let (who, why) = (who.to_owned(), why.to_owned());
+        memory.stopped = Some(Stopped { at: wall_clock(), who, why });
+        true
+    }
+
+    /// A person lets it go on, with the budgets it had. False: nobody had stopped it.
+    pub fn resume(&self) -> bool {
+        let mut memory = self.memory();
+        if memory.state == LoopState::Interrupted {
+            memory.state = LoopState::Continue;
+        }
+        memory.stopped.take().is_some()
+    }
+
+    /// Who stopped it, while it is stopped.
+    pub fn stopped(&self) -> Option<Stopped> {
+        self.memory().stopped.clone()
+    }
+
     pub fn interrupted(&self) -> bool {
-        self.memory().state == LoopState::Interrupted
+        self.memory().stopped.is_some()
+    }
+
+    /// The refusal of every call of a stopped run. It takes nothing of any budget. The person's words are not shown
+    /// to the model: they were said to other people.
+    pub fn refusal(&self) -> Option<Denied> {
+        self.interrupted().then(|| {
+            let message = "a person stopped this run; this call was not sent";
+            Denied::new(DenyCode::RunInterrupted, message)
+        })
     }
 
     /// One attempt of a tool with a cost is about to be sent.

@@ -21,6 +21,7 @@ use crate::call::turn::LoopState;
 use crate::call::{AgentId, Denied, Dimension, RunId};
 use crate::policy::snapshot::{Agent, RunPolicy};
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::record::wall_clock;
 
 /// Maps the live runs are spread over, so that calls of different runs seldom meet at one lock.
 const SHARDS: usize = 16;
@@ -203,6 +204,19 @@ impl Runs {
         owners.retain(|_, owner| owner.live > 0 || !owner.ended.is_empty());
     }
 
+    /// Every live run, in no order.
+    pub fn all(&self) -> Vec<Arc<Run>> {
+        self.shards
+            .iter()
+            .flat_map(|shard| read(shard).values().cloned().collect::<Vec<_>>())
+            .collect()
+    }
+
+    /// How a run that is remembered ended.
+    pub fn how_ended(&self, id: &RunId) -> Option<&'static str> {
+        self.book().ended.get(id).map(|(_, end)| *end)
+    }
+
     /// (agent, live runs)
     pub fn live(&self) -> Vec<(AgentId, u64)> {
         let book = self.book();
@@ -214,9 +228,11 @@ impl Runs {
         if run.busy.load(Ordering::Acquire) > 0 {
             None
         } else if run.ambient {
-            run.idle(now).then_some("idle")
+            // Else an agent would be rid of a person's stop by being silent for a while.
+            (run.idle(now) && !run.interrupted()).then_some("idle")
         } else {
-            (now >= run.deadline()).then_some("deadline")
+            let end = if run.interrupted() { "interrupted" } else { "deadline" };
+            (now >= run.deadline()).then_some(end)
         }
     }
 
@@ -297,6 +313,7 @@ fn fresh(id: RunId, agent: AgentId, policy: Arc<RunPolicy>, now: Instant) -> Run
         agent,
         goal: None,
         started: now,
+        opened: wall_clock(),
         ambient: false,
         chosen: false,
         policy: RwLock::new(policy),
@@ -310,6 +327,7 @@ fn fresh(id: RunId, agent: AgentId, policy: Arc<RunPolicy>, now: Instant) -> Run
             trajectory: Trajectory::default(),
             answers: Answers::default(),
             state: LoopState::Continue,
+            stopped: None,
             stall: Stall::default(),
         }),
     }

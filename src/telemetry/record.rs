@@ -3,6 +3,8 @@
 //! Lines go through a bounded buffer to a thread of their own; a full buffer drops and counts, it never makes a call
 //! wait. Never arguments, results or credentials.
 
+mod people;
+
 use std::io::{self, Write};
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,6 +16,8 @@ use super::metrics::Metrics;
 use crate::call::outcome::TimedOutBy;
 use crate::call::trace::{AttemptNote, Noted};
 use crate::call::{CallError, Outcome, ToolCall};
+
+pub use people::PersonFacts;
 
 /// Lines not yet taken by the writer, in bytes. Past it records are dropped and counted: some 4,000 of them.
 pub const MAX_BUFFERED: usize = 4 * 1024 * 1024;

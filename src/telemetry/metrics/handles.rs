@@ -73,6 +73,7 @@ pub struct ToolMetrics {
     idempotency: Counters,
     write_ends: Counters,
     write_upgrades: Counters,
+    reviews_resolved: Counters,
     fuse_trips: Counters,
     result_bytes: Counters,
     truncated: Counters,
@@ -128,6 +129,7 @@ impl ToolMetrics {
             idempotency: counters(&table::IDEMPOTENCY),
             write_ends: counters(&table::WRITE_ENDS),
             write_upgrades: counters(&table::WRITE_UPGRADES),
+            reviews_resolved: counters(&table::REVIEWS_RESOLVED),
             fuse_trips: counters(&table::FUSE_TRIPS),
             result_bytes: counters(&table::RESULT_BYTES),
             truncated: counters(&table::RESULTS_TRUNCATED),
@@ -194,6 +196,10 @@ impl ToolMetrics {
     /// late_answer
     pub fn write_upgrade(&self, by: &'static str) {
         self.write_upgrades.inc(&[by]);
+    }
+    /// (happened, did_not_happen, compensated), (person, late_answer)
+    pub fn review_resolved(&self, resolution: &'static str, by: &'static str) {
+        self.reviews_resolved.inc(&[resolution, by]);
     }
     /// same_failures, same_results
     pub fn fuse_trip(&self, kind: &'static str) {

@@ -225,6 +225,9 @@ series! {
         "Records that shared one sync.";
     #[writes] REVIEWS_OPEN "checkrein_reviews_open" Kind::State, [TOOL, STORE],
         "Writes that may have happened and wait for a person.";
+    #[writes] REVIEWS_RESOLVED "checkrein_reviews_resolved_total" Kind::Counter,
+        [TOOL, closed!("resolution", "happened" "did_not_happen" "compensated"), closed!("by", "person" "late_answer")],
+        "Writes that may have happened and are settled: as what, and by whom.";
     REVIEW_OLDEST "checkrein_review_oldest_timestamp_seconds" Kind::State, [STORE],
         "When the oldest open review began; 0 = none.";
     RUNS_ACTIVE "checkrein_runs_active" Kind::State, [AGENT], "Live runs.";

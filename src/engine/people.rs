@@ -1,0 +1,51 @@
+//! What people ask of a running gateway beside policies: runs to stop, circuits to open and close by hand.
+
+use std::sync::Arc;
+
+use super::Engine;
+use crate::call::{RunId, ToolName};
+use crate::layers::state::{CircuitView, Moves, NotMoved};
+use crate::ledger::Ledger;
+use crate::run::Runs;
+
+impl Engine {
+    pub fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    pub fn runs(&self) -> &Arc<Runs> {
+        &self.runs
+    }
+
+    /// Stops a live run. `None`: no such run; false: it is stopped already.
+    pub fn interrupt_run(&self, run: &RunId, who: &str, why: &str) -> Option<bool> {
+        self.runs.get(run).map(|run| run.interrupt(who, why))
+    }
+
+    /// Lets a stopped run go on. `None`: no such run; false: nobody had stopped it.
+    pub fn resume_run(&self, run: &RunId) -> Option<bool> {
+        self.runs.get(run).map(|run| run.resume())
+    }
+
+    /// Every tool's circuit, by name.
+    pub fn circuits(&self) -> Vec<CircuitView> {
+        self.state.circuits()
+    }
+
+    /// Refuses every call of the tool until [`Engine::reset`], whatever policy comes.
+    pub fn isolate(&self, tool: &ToolName, who: &str, why: &str) -> Result<(), NotMoved> {
+        self.state.isolate(tool, who, why).map(|moves| self.moved(tool, moves))
+    }
+
+    /// Closes the tool's circuit on trial.
+    pub fn reset(&self, tool: &ToolName) -> Result<(), NotMoved> {
+        self.state.reset(tool).map(|moves| self.moved(tool, moves))
+    }
+
+    fn moved(&self, tool: &ToolName, moves: Moves) {
+        let metrics = self.metrics.tool(tool.as_str());
+        for (from, to) in moves {
+            metrics.transition(from.as_str(), to.as_str());
+        }
+    }
+}

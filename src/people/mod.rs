@@ -1,0 +1,7 @@
+//! What people may decide, and who they are. An agent is never a person: nothing here is reached with what it has.
+
+pub mod reviews;
+pub mod who;
+
+pub use reviews::{Refused, Reviews, Said};
+pub use who::Person;
