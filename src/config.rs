@@ -16,6 +16,10 @@ pub struct Config {
     pub policy: PathBuf,
     pub listen: Listen,
     pub health: SocketAddr,
+    /// Where people connect; `None` = nowhere.
+    pub admin: Option<Listen>,
+    /// Tokens of people. Needed over TCP.
+    pub admin_token_file: Option<PathBuf>,
     /// How long a gateway that was told to stop goes on serving, not ready, so that address lists catch up.
     pub drain_delay: Duration,
     /// How long it waits for calls in flight after that; new ones are refused.
@@ -30,7 +34,8 @@ pub struct Config {
     pub workers: Option<usize>,
     pub max_series: usize,
     pub policy_poll: Duration,
-    /// Written once the gateway is ready: `data=ADDRESS` and `health=ADDRESS`, a line each.
+    /// Written once the gateway is ready: `data=ADDRESS`, `health=ADDRESS` and, where there is one, `admin=ADDRESS`,
+    /// a line each.
     pub ready_file: Option<PathBuf>,
 }
 
@@ -41,6 +46,8 @@ impl Config {
             policy: policy.into(),
             listen: Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 7411))),
             health: SocketAddr::from(([0, 0, 0, 0], 7412)),
+            admin: None,
+            admin_token_file: None,
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(25),
             audit: Audit::Stdout,

@@ -32,7 +32,6 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// Kept out of every diagnostic.
     pub fn secret(&self) -> &str {
         &self.secret
     }

@@ -11,8 +11,6 @@ mod page;
 mod process;
 mod reviews;
 mod runs;
-#[cfg(test)]
-mod tests;
 
 use std::fmt;
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 //! [`start`] runs a whole gateway on the current runtime, as tests want it; [`run`] is the process: one thread for
 //! probes, policy and signals, and a single-threaded runtime a worker for calls.
 
+mod admin;
 mod drain;
 mod health;
 mod policy;
@@ -22,7 +23,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -62,6 +63,9 @@ pub enum StartError {
     /// Another process has it, its secret is not the one it was written under, or the folder cannot be written.
     #[error("error: the store cannot be opened: {0}")]
     Store(String),
+    /// Who could come in is not said, or anybody could.
+    #[error("error: the admin listener: {0}")]
+    Admin(String),
     #[error("error: records cannot be written to {path}: {source}")]
     Records { path: PathBuf, source: io::Error },
     #[error("error: the ready file {path} cannot be written: {source}")]
@@ -76,6 +80,8 @@ pub struct Running {
     /// Where agents connect, with the port that was really bound.
     pub data: Listen,
     pub health: SocketAddr,
+    /// Where people connect, if anywhere.
+    pub admin: Option<Listen>,
     pub engine: Arc<Engine>,
     pub metrics: Arc<Metrics>,
     gateway: Gateway,
@@ -101,6 +107,10 @@ struct Gateway {
     stop: CancellationToken,
     /// A word on it reads the policy at once.
     reload: mpsc::Sender<()>,
+    /// What the last look at the policy came to.
+    heard: watch::Sender<policy::Heard>,
+    /// A person wants it to drain.
+    drain_asked: CancellationToken,
 }
 
 /// A gateway that is loaded and answers probes; its data listeners are bound but not served yet.
@@ -109,6 +119,7 @@ struct Prepared {
     listeners: Vec<Bound>,
     data: Listen,
     health: SocketAddr,
+    admin: Option<Listen>,
 }
 
 /// A bound socket that belongs to no runtime yet.
@@ -126,9 +137,11 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         drop(gateway.serve(bound, 0)?); // it ends with the server's shutdown
     }
     gateway.health.listeners_bound();
+    tokio::spawn(gateway.clone().drain_when_asked());
     Ok(Running {
         data: prepared.data,
         health: prepared.health,
+        admin: prepared.admin,
         engine: gateway.engine.clone(),
         metrics: gateway.metrics.clone(),
         gateway,
@@ -155,6 +168,7 @@ async fn prepare(
     listeners: usize,
     secrets: Secrets,
 ) -> Result<Prepared, StartError> {
+    let access = admin::guard(&config)?;
     let metrics = Metrics::with_max_series(config.max_series);
     let (watcher, snapshot) = policy::first(&config, &metrics, &secrets).await?;
     let records = Records::start(&config.audit, metrics.clone()).await?;
@@ -167,6 +181,7 @@ async fn prepare(
     let stop = CancellationToken::new();
     let unless_done = stop.clone().drop_guard(); // a start that fails leaves no listener behind
     let health_address = health::serve(config.health, health.clone(), stop.clone()).await?;
+    let admin = access.map(admin::bind).transpose()?;
     let (data, bound) = bind(&config.listen, listeners)?;
     let (reload, force) = mpsc::channel(1); // several words that wait are one
     let gateway = Gateway {
@@ -183,11 +198,14 @@ async fn prepare(
         secrets,
         stop,
         reload,
+        heard: watch::Sender::new(policy::Heard::first()),
+        drain_asked: CancellationToken::new(),
     };
+    let admin = admin.map(|bound| gateway.serve_people(bound));
     tokio::spawn(policy::follow(gateway.clone(), watcher, force));
     tokio::spawn(gateway.clone().sweep());
     unless_done.disarm();
-    Ok(Prepared { gateway, listeners: bound, data, health: health_address })
+    Ok(Prepared { gateway, listeners: bound, data, health: health_address, admin })
 }
 
 fn engine(

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use tokio::sync::mpsc;
 
@@ -14,6 +15,7 @@ use crate::policy::snapshot::{Auth, Snapshot};
 use crate::policy::watch::{WatchOptions, Watcher};
 use crate::policy::{self, LoadOptions};
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::record::wall_clock;
 use crate::telemetry::redact::Secrets;
 
 /// A policy that can be obeyed, and what else was found in it.
@@ -25,6 +27,29 @@ pub(super) struct Sound {
 impl fmt::Debug for Sound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sound").field("revision", &self.snapshot.revision).finish_non_exhaustive()
+    }
+}
+
+/// What the last look at the policy came to, for people.
+#[derive(Debug, Clone)]
+pub(super) struct Heard {
+    pub(super) result: &'static str,
+    pub(super) failing: Vec<String>,
+    /// When the policy in force came into force.
+    pub(super) loaded_at: SystemTime,
+}
+
+impl Heard {
+    /// The start has read a policy that is obeyed.
+    pub(super) fn first() -> Self {
+        Self { result: "applied", failing: Vec::new(), loaded_at: wall_clock() }
+    }
+
+    fn hear(&mut self, result: &'static str, failing: Vec<String>) {
+        if result == "applied" {
+            self.loaded_at = wall_clock();
+        }
+        (self.result, self.failing) = (result, failing);
     }
 }
 
@@ -73,13 +98,17 @@ pub(super) async fn follow(
 ) {
     let status = watcher.status();
     gateway.show_status(&status.borrow().line());
+    gateway.heard.send_modify(|heard| heard.failing.clone_from(&status.borrow().failing));
     loop {
         let event = tokio::select! {
             event = watcher.next(&mut force) => event,
             () = gateway.stop.cancelled() => return,
         };
+        let result = event.result();
         gateway.hear(event);
         gateway.show_status(&status.borrow().line());
+        let failing = status.borrow().failing.clone();
+        gateway.heard.send_modify(|heard| heard.hear(result, failing));
     }
 }
 

@@ -34,8 +34,10 @@ pub fn run(config: Config, secrets: Secrets) -> Result<(), StartError> {
         let ended = CancellationToken::new();
         let threads = start_workers(&gateway, prepared.listeners, &ended).await?;
         gateway.health.listeners_bound();
-        tell_ready(&gateway.config, &prepared.data, prepared.health)?;
-        tracing::info!(data = %prepared.data, health = %prepared.health, workers, "ready");
+        let admin = prepared.admin.as_ref();
+        tell_ready(&gateway.config, &prepared.data, prepared.health, admin)?;
+        let people = admin.map_or_else(|| "none".to_owned(), Listen::to_string);
+        tracing::info!(data = %prepared.data, health = %prepared.health, admin = people, workers, "ready");
         obey(&gateway, signals).await;
         ended.cancel();
         for thread in threads {
@@ -51,10 +53,16 @@ pub fn run(config: Config, secrets: Secrets) -> Result<(), StartError> {
 }
 
 /// Written beside its place and renamed, so that whoever finds the file finds all of it.
-fn tell_ready(config: &Config, data: &Listen, health: SocketAddr) -> Result<(), StartError> {
+fn tell_ready(
+    config: &Config,
+    data: &Listen,
+    health: SocketAddr,
+    admin: Option<&Listen>,
+) -> Result<(), StartError> {
     let Some(path) = &config.ready_file else { return Ok(()) };
     let draft = path.with_extension("draft");
-    fs::write(&draft, format!("data={data}\nhealth={health}\n"))
+    let admin = admin.map_or_else(String::new, |admin| format!("admin={admin}\n"));
+    fs::write(&draft, format!("data={data}\nhealth={health}\n{admin}"))
         .and_then(|()| fs::rename(&draft, path))
         .map_err(|source| StartError::ReadyFile { path: path.clone(), source })
 }
@@ -135,12 +143,13 @@ impl Signals {
     }
 }
 
-/// SIGHUP reads the policy, the first SIGTERM or SIGINT drains, the second stops at once.
+/// SIGHUP reads the policy; the first SIGTERM or SIGINT, or a person's word, drains; the next signal stops at once.
 async fn obey(gateway: &Gateway, mut signals: Signals) {
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => break,
             _ = signals.interrupt.recv() => break,
+            () = gateway.drain_asked.cancelled() => break,
             _ = signals.hangup.recv() => gateway.read_policy(),
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Stdout carries answers only, stderr diagnostics. An unknown flag or word is a usage error, never ignored.
 
+mod admin;
 mod check;
 mod demo;
 mod output;
@@ -24,6 +25,8 @@ pub(crate) enum Exit {
     Findings,
     /// A flag or a word that is none, or an input that cannot be read.
     Usage,
+    /// No gateway answers, or it knows no such id.
+    Unreachable,
 }
 
 impl From<Exit> for ExitCode {
@@ -32,6 +35,7 @@ impl From<Exit> for ExitCode {
             Exit::Ok => ExitCode::from(0),
             Exit::Findings => ExitCode::from(1),
             Exit::Usage => ExitCode::from(2),
+            Exit::Unreachable => ExitCode::from(3),
         }
     }
 }
@@ -54,6 +58,12 @@ enum Verb {
     Schema(schema::Args),
     /// Ask a running gateway whether it is live or ready
     Probe(probe::Args),
+    /// Writes that may have happened: list, show, settle them
+    Reviews(admin::reviews::Args),
+    /// Runs of agents: list, show, interrupt, resume them
+    Runs(admin::runs::Args),
+    /// Circuits of tools: list, isolate, reset them
+    Breakers(admin::breakers::Args),
     /// Show what the gateway does: some seconds, one process, no network
     Demo(demo::Args),
     /// Print the version
@@ -71,6 +81,9 @@ pub fn main() -> ExitCode {
         Verb::Check(args) => check::run(&args),
         Verb::Schema(args) => schema::run(&args),
         Verb::Probe(args) => probe::run(&args),
+        Verb::Reviews(args) => admin::reviews::run(&args),
+        Verb::Runs(args) => admin::runs::run(&args),
+        Verb::Breakers(args) => admin::breakers::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Version => version::run(),
     };
@@ -109,6 +122,11 @@ mod tests {
             vec!["checkrein", "run", "-p", "p.yaml", "--workers", "0"],
             vec!["checkrein", "run", "-p", "p.yaml", "--audit", "syslog"],
             vec!["checkrein", "probe", "started"],
+            vec!["checkrein", "reviews", "resolve", "op_1", "perhaps", "--evidence", "x"],
+            vec!["checkrein", "reviews", "resolve", "op_1", "happened"],
+            vec!["checkrein", "runs", "interrupt", "r"],
+            vec!["checkrein", "breakers", "isolate", "t"],
+            vec!["checkrein", "run", "-p", "p.yaml", "--admin-token-file", "x"],
         ] {
             let error = Cli::try_parse_from(&words).expect_err("refused");
             assert!(error.use_stderr(), "{words:?}");

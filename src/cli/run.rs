@@ -28,6 +28,12 @@ pub(super) struct Args {
     /// Where probes and scrapes connect
     #[arg(long, env = "CHECKREIN_HEALTH", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7412", value_parser = config::address)]
     health: SocketAddr,
+    /// Where people connect; nowhere unless told. Over TCP on loopback only, and with --admin-token-file
+    #[arg(long, env = "CHECKREIN_ADMIN", value_name = "unix:PATH|ADDRESS:PORT")]
+    admin: Option<Listen>,
+    /// Tokens of people, `NAME TOKEN` a line
+    #[arg(long, env = "CHECKREIN_ADMIN_TOKEN_FILE", value_name = "FILE", requires = "admin")]
+    admin_token_file: Option<PathBuf>,
     /// How long to go on serving, not ready, once told to stop
     #[arg(long, env = "CHECKREIN_DRAIN_DELAY", value_name = "TIME", default_value = "0s", value_parser = config::duration)]
     drain_delay: Duration,
@@ -60,7 +66,7 @@ pub(super) struct Args {
     /// How often to look whether the policy has changed
     #[arg(long, env = "CHECKREIN_POLICY_POLL", value_name = "TIME", default_value = "1s", value_parser = poll)]
     policy_poll: Duration,
-    /// Write the bound addresses to this file once ready (`data=…`, `health=…`), for port 0
+    /// Write the bound addresses to this file once ready (`data=…`, `health=…`, `admin=…`), for port 0
     #[arg(long, env = "CHECKREIN_READY_FILE", value_name = "FILE")]
     ready_file: Option<PathBuf>,
     /// error, warn, info, debug, trace, or TARGET=LEVEL pairs
@@ -111,6 +117,8 @@ impl Args {
             policy: self.policy.clone(),
             listen: self.listen.clone(),
             health: self.health,
+            admin: self.admin.clone(),
+            admin_token_file: self.admin_token_file.clone(),
             drain_delay: self.drain_delay,
             drain_timeout: self.drain_timeout,
             audit: self.audit.clone(),

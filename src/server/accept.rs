@@ -69,9 +69,19 @@ pub fn bind_tcp(addr: SocketAddr, reuse_port: bool) -> io::Result<std::net::TcpL
     Ok(socket.into())
 }
 
-/// A Unix socket, mode 0660. A file left by a dead gateway is replaced; a live one's socket, and a file that is no
+/// A Unix socket for the group too, mode 0660. A file left by a dead gateway is replaced; a live one's socket, and a file that is no
 /// socket, is an error. A stale socket is told by asking: nobody answers there.
 pub fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+    bind_socket(path, 0o660)
+}
+
+/// A Unix socket for the gateway's own user, mode 0600; else as [`bind_unix`]. Between its making and its mode it is
+/// open as the umask says, so whoever serves it looks at the peer's uid too.
+pub fn bind_unix_private(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+    bind_socket(path, 0o600)
+}
+
+fn bind_socket(path: &Path, mode: u32) -> io::Result<std::os::unix::net::UnixListener> {
     let listener = match std::os::unix::net::UnixListener::bind(path) {
         Ok(listener) => listener,
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
@@ -93,7 +103,7 @@ pub fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
         }
         Err(other) => return Err(other),
     };
-    std::fs::set_permissions(path, Permissions::from_mode(0o660))?;
+    std::fs::set_permissions(path, Permissions::from_mode(mode))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }

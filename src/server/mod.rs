@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use accept::{Listener, bind_tcp, bind_unix};
+pub use accept::{Listener, bind_tcp, bind_unix, bind_unix_private};
 /// A request's body as it arrives; front ends read it with a limit.
 pub use hyper::body::Incoming;
 pub use limits::{HEAD_BYTES, HEAD_FIELDS, Limits};

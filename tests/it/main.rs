@@ -8,6 +8,7 @@
               tests dial loopback, pace scripted tools, and read JSON that they asked for"
 )]
 
+mod admin;
 mod architecture;
 mod binary;
 mod budgets;

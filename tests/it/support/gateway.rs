@@ -14,6 +14,7 @@ use checkrein::config::{Audit, Config, Listen};
 pub struct Gateway {
     pub data: SocketAddr,
     pub health: SocketAddr,
+    pub admin: Option<Listen>,
     pub policy: PathBuf,
     pub records: PathBuf,
     /// Ends with the test's runtime.
@@ -24,6 +25,14 @@ pub struct Gateway {
 impl Gateway {
     /// Starts with this policy; `TOKEN_A` and `TOKEN_B` in it become files with the agents' tokens.
     pub async fn start(policy: &str) -> Self {
+        Self::start_with(policy, |_, _| {}).await
+    }
+
+    /// Starts with other settings too; the folder is the gateway's own.
+    pub async fn start_with(
+        policy: &str,
+        change: impl FnOnce(&std::path::Path, &mut Config),
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("policy.yaml");
         std::fs::write(folder.path().join("token_a"), TOKEN_A).expect("written");
@@ -33,6 +42,7 @@ impl Gateway {
         let mut config = Config::loopback(file.clone());
         config.audit = Audit::File(records.clone());
         config.policy_poll = Duration::from_millis(50);
+        change(folder.path(), &mut config);
         let running =
             app::start(config).await.unwrap_or_else(|error| panic!("the gateway starts: {error}"));
         Self {
@@ -41,6 +51,7 @@ impl Gateway {
                 Listen::Unix(_) => unreachable!("told to listen on TCP"),
             },
             health: running.health,
+            admin: running.admin.clone(),
             policy: file,
             records,
             _running: running,

@@ -1,0 +1,9 @@
+//! The admin listener of a whole gateway: what people may do, and that nobody else may.
+
+mod breakers;
+mod cli;
+mod kit;
+mod process;
+mod reach;
+mod reviews;
+mod runs;
