@@ -720,6 +720,48 @@ async fn a_persons_word_settles_an_unknown_write_for_good() {
 }
 
 #[tokio::test]
+async fn a_decision_on_an_older_sight_of_a_write_changes_nothing_and_a_newer_one_is_kept_with_its_reasons()
+ {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut ledger = durable(folder.path()).await;
+    let key = intent(&ask("c1")).operation.key;
+    let sight = |ledger: &Ledger| ledger.reviewed().pop().expect("a review");
+    send(&ledger, &ask("c1"), unknown()).await;
+    let first = sight(&ledger);
+    assert!(first.is_open() && first.arguments.is_some(), "{first:?}");
+    assert_eq!(first.caller, Some((RunId::new("r1").expect("id"), CallId::new("c1").expect("id"))));
+    let seen = Some(first.version);
+    ledger.resolve(&key, seen, Resolution::DidNotHappen, person()).await.expect("recorded");
+    send(&ledger, &ask("c2"), unknown()).await;
+    let stale = ledger.resolve(&key, seen, Resolution::DidNotHappen, person()).await;
+    assert_eq!(stale, Err(ResolveError::Changed), "that was another unknown end");
+    let seen = Some(sight(&ledger).version);
+    ledger.resolve(&key, seen, Resolution::Happened(None), person()).await.expect("recorded");
+    for restart in [false, true] {
+        if restart {
+            ledger = restarted(ledger, folder.path()).await;
+        }
+        let now = sight(&ledger);
+        assert!(!now.is_open() && now.version.to_string().ends_with("-settled"), "{now:?}");
+        let settled = now.settled.expect("by a person");
+        assert_eq!((settled.by.by.as_str(), settled.by.who), ("person", person().who));
+        assert_eq!(settled.by.evidence, person().evidence);
+    }
+    ledger.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_of_a_write_are_kept_for_people_only_while_it_is_unknown() {
+    let ledger = Ledger::in_memory();
+    send(&ledger, &plain("c1"), unknown()).await;
+    assert!(ledger.reviewed()[0].arguments.is_some());
+    let key = intent(&plain("c1")).operation.key;
+    ledger.late(&key, End::Executed(Some(result("1"))));
+    let settled = ledger.reviewed().pop().expect("a review");
+    assert!(settled.arguments.is_none() && settled.settled.is_some(), "{settled:?}");
+}
+
+#[tokio::test]
 async fn a_late_answer_outlives_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
     let ledger = durable(folder.path()).await;

@@ -331,3 +331,41 @@ async fn calls_and_bytes_are_never_exceeded_however_many_ask_at_once() {
     let error: CallError = run.take_call(1, now).expect_err("used up").into();
     assert_eq!(error.code(), "budget_exhausted");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_run_refuses_keeps_its_budgets_and_goes_on_when_resumed() {
+    let runs = runs();
+    let agent = agent("a", policy());
+    let run = runs.enter(&agent, &named("r"), Instant::now()).expect("opened");
+    run.take_call(1, Instant::now()).expect("one");
+    run.set_state(LoopState::ReviewRequired);
+    assert!(run.interrupt("ada", "it loops") && !run.interrupt("grace", "too"));
+    assert_eq!(run.stopped().map(|stopped| stopped.who).as_deref(), Some("ada"));
+    // Whatever a turn that was under way says at its end.
+    run.set_state(LoopState::Continue);
+    assert_eq!(run.state(), LoopState::Interrupted);
+    let denied = run.refusal().expect("refused");
+    assert_eq!(denied.code, DenyCode::RunInterrupted);
+    assert!(!denied.message.contains("loops"), "what people told people is not for the model");
+    assert!(run.resume() && !run.resume());
+    assert_eq!((run.state(), run.refusal().is_some()), (LoopState::Continue, false));
+    let calls = run.budgets(Instant::now()).into_iter().find(|(d, ..)| *d == Dimension::Calls);
+    assert_eq!(calls.map(|(_, used, _)| used), Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_does_not_rid_an_agent_of_a_stop_and_the_wall_clock_ends_it_as_interrupted() {
+    let runs = runs();
+    let agent = agent("a", policy());
+    let ambient = runs.enter(&agent, &Wanted::Ambient, Instant::now()).expect("opened");
+    let run = runs.enter(&agent, &named("r"), Instant::now()).expect("opened");
+    assert!(ambient.interrupt("ada", "x") && run.interrupt("ada", "x"));
+    tokio::time::advance(policy().wall_clock + policy().idle).await;
+    runs.sweep(Instant::now());
+    let again = runs.enter(&agent, &Wanted::Ambient, Instant::now()).expect("still there");
+    assert_eq!((again.id(), again.interrupted()), (ambient.id(), true));
+    assert_eq!(runs.how_ended(run.id()), Some("interrupted"));
+    assert!(ambient.resume());
+    runs.sweep(Instant::now());
+    assert_eq!(runs.how_ended(ambient.id()), Some("idle"));
+}
