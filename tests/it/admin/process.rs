@@ -31,7 +31,7 @@ async fn a_reload_answers_with_what_came_of_it() {
     let good = house.post("/admin/v1/policy/reload", &why).await;
     assert_eq!(good.status, 200, "{}", good.text());
     let shown = house.get("/admin/v1/policy").await.json();
-    assert_eq!((&shown["revision"] != &before["revision"], &shown["failing"]), (true, &json!([])));
+    assert_eq!((shown["revision"] != before["revision"], &shown["failing"]), (true, &json!([])));
     assert_eq!(house.post("/admin/v1/policy/reload", &json!({})).await.status, 400, "why?");
     assert_eq!(house.get("/admin/v1/version").await.json()["version"], env!("CARGO_PKG_VERSION"));
 }
