@@ -14,6 +14,7 @@ mod binary;
 mod budgets;
 mod cases;
 mod cases_listed;
+mod chaos;
 mod crash;
 mod deploy;
 mod descriptors;

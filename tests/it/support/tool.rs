@@ -12,6 +12,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// What the tool does with one request.
 #[derive(Debug, Clone)]
@@ -76,12 +78,31 @@ impl Request {
     }
 }
 
+/// Work that was done: for which business key, by which request, when.
+#[derive(Debug, Clone)]
+pub struct Applied {
+    pub key: String,
+    pub request: Request,
+    pub at: Instant,
+}
+
+/// Says for each request what becomes of it, in place of a script.
+struct Draw(Box<dyn Fn(&Request) -> Reply + Send>);
+
+impl std::fmt::Debug for Draw {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Draw")
+    }
+}
+
 #[derive(Debug, Default)]
 struct Book {
     /// Path prefix → replies; the last one repeats.
     scripts: Vec<(String, Vec<Reply>)>,
     requests: Vec<Request>,
     effects: HashMap<String, usize>,
+    applied: Vec<Applied>,
+    draw: Option<Draw>,
 }
 
 /// A scripted HTTP/1.1 server on a free loopback port.
@@ -90,6 +111,23 @@ pub struct ScriptedTool {
     address: SocketAddr,
     book: Arc<Mutex<Book>>,
     open: Arc<AtomicUsize>,
+    down: watch::Sender<()>,
+}
+
+/// Counts a connection for as long as it is served.
+struct Open(Arc<AtomicUsize>);
+
+impl Open {
+    fn one(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl ScriptedTool {
@@ -111,20 +149,49 @@ impl ScriptedTool {
             address: listener.local_addr().expect("bound"),
             book: Arc::default(),
             open: Arc::default(),
+            down: watch::Sender::new(()),
         };
-        let served = tool.clone();
+        tool.serve(listener);
+        tool
+    }
+
+    fn serve(&self, listener: TcpListener) {
+        let (served, mut down) = (self.clone(), self.down.subscribe());
         tokio::spawn(async move {
             loop {
-                let Ok((stream, _)) = listener.accept().await else { continue };
-                let each = served.clone();
+                let accepted = tokio::select! {
+                    _ = down.changed() => return,
+                    accepted = listener.accept() => accepted,
+                };
+                let Ok((stream, _)) = accepted else { continue };
+                let (each, mut down) = (served.clone(), down.clone());
                 tokio::spawn(async move {
-                    each.open.fetch_add(1, Ordering::SeqCst);
-                    each.connection(stream).await;
-                    each.open.fetch_sub(1, Ordering::SeqCst);
+                    let _open = Open::one(&each.open);
+                    tokio::select! {
+                        _ = down.changed() => {}
+                        () = each.connection(stream) => {}
+                    }
                 });
             }
         });
-        tool
+    }
+
+    /// Ends it as it stands: connections break, new ones are refused. What it did stays counted.
+    pub fn stop(&self) {
+        self.down.send_replace(());
+    }
+
+    /// Listens again where it did before `stop`, on the same counts.
+    pub async fn start_again(&self) {
+        let mut listener = None;
+        super::wait_for("the tool's port", Duration::from_secs(30), async || {
+            let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+            socket.set_reuseaddr(true).expect("reuse");
+            listener = socket.bind(self.address).and_then(|()| socket.listen(64)).ok();
+            listener.is_some()
+        })
+        .await;
+        self.serve(listener.expect("just bound"));
     }
 
     /// A port that nobody listens on.
@@ -149,6 +216,11 @@ impl ScriptedTool {
         self
     }
 
+    /// From now on each request gets the reply that `draw` names for it.
+    pub fn draw(&self, draw: impl Fn(&Request) -> Reply + Send + 'static) {
+        self.lock().draw = Some(Draw(Box::new(draw)));
+    }
+
     /// Requests read to the end whose target begins with `prefix`.
     pub fn hits(&self, prefix: &str) -> usize {
         self.lock().requests.iter().filter(|r| r.target.starts_with(prefix)).count()
@@ -163,6 +235,10 @@ impl ScriptedTool {
     pub fn effects(&self, key: &str) -> usize {
         self.lock().effects.get(key).copied().unwrap_or(0)
     }
+    /// All work that was done, in order.
+    pub fn applied(&self) -> Vec<Applied> {
+        self.lock().applied.clone()
+    }
     pub fn open_connections(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }
@@ -170,8 +246,11 @@ impl ScriptedTool {
         self.book.lock().expect("no test panics with the book open")
     }
 
-    fn next_reply(&self, target: &str) -> Reply {
-        let mut book = self.lock();
+    fn next_reply(&self, request: &Request) -> Reply {
+        let (mut book, target) = (self.lock(), &request.target);
+        if let Some(Draw(draw)) = &book.draw {
+            return draw(request);
+        }
         let found = book
             .scripts
             .iter_mut()
@@ -193,7 +272,9 @@ impl ScriptedTool {
             name.as_str().map(str::to_owned)
         });
         if let Some(key) = key {
-            *self.lock().effects.entry(key).or_default() += 1;
+            let mut book = self.lock();
+            *book.effects.entry(key.clone()).or_default() += 1;
+            book.applied.push(Applied { key, request: request.clone(), at: Instant::now() });
         }
     }
 
@@ -211,7 +292,7 @@ impl ScriptedTool {
         let mut buffer = Vec::new();
         while let Some(request) = read_request(&mut stream, &mut buffer).await {
             self.lock().requests.push(request.clone());
-            let reply = self.next_reply(&request.target);
+            let reply = self.next_reply(&request);
             if !self.answer(&mut stream, &request, reply).await {
                 return;
             }
