@@ -14,6 +14,7 @@ use url::Url;
 
 use super::body::{self, BodyEnd};
 use super::classify::{self, Follow, Kind, Promises};
+use super::key::Key;
 use super::template::{Outline, outline};
 use super::{answer, credentials};
 use crate::call::{Effect, Failed, Payload, Phase, ToolCall, ToolResult, Verdict};
@@ -122,7 +123,10 @@ impl Inner {
                 ));
             }
         };
-        let mut outline = outline(&self.tool, arguments.tree()).map_err(|fault| {
+        let key = Key::of(&self.tool, call)?;
+        let keyed = key.and_then(|key| key.in_arguments(arguments.tree()));
+        let tree = keyed.as_ref().unwrap_or(arguments.tree());
+        let mut outline = outline(&self.tool, tree).map_err(|fault| {
             classify::not_sent(&format!("{}: expected {}", fault.at, fault.expected))
         })?;
         if let Some(name) = &self.tool.upstream.timeout_header {
@@ -130,6 +134,9 @@ impl Inner {
             let left = left.min(self.tool.timeout.total).as_millis().max(1);
             let left = u64::try_from(left).unwrap_or(u64::MAX);
             outline.headers.insert(name, HeaderValue::from(left));
+        }
+        if let Some(key) = key {
+            key.in_headers(&mut outline.headers)?;
         }
         credentials::inject(&mut outline.headers, self.tool.upstream.auth.as_ref())?;
         Ok(outline)

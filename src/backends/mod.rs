@@ -5,6 +5,7 @@ mod body;
 pub mod classify;
 mod credentials;
 pub mod http;
+mod key;
 mod template;
 
 use std::pin::Pin;

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 pub use arguments::{Arguments, Digest, Malformed};
 pub use handoff::{EntryOf, Handoff};
 pub use names::{AgentId, CallId, CallerKey, PolicyName, RunId, ToolName, UpstreamName};
-pub use operation::{IdempotencyKey, OperationId};
+pub use operation::{IdempotencyKey, OperationId, SentKey};
 pub use outcome::{
     CallError, Class, Content, Delivery, Denied, Detail, Dimension, Ended, ErrorClass, Evidence,
     Failed, Fault, Head, LimitedBy, Notes, Outcome, Rate, Source, TimedOutBy, ToolResult,
@@ -145,6 +145,8 @@ pub struct ToolCall {
     pub entry: Option<EntryOf>,
     /// Stamped by `journal`; a back end that finds one opens it between connect and first byte.
     pub send_gate: Option<SendGate>,
+    /// Stamped by `journal`: what a tool that takes a key is to recognise this write by.
+    pub sent_key: Option<SentKey>,
     /// Stamped by `timeout`; the back end marks phases on it.
     pub progress: Option<Progress>,
     pub trace: Trace,

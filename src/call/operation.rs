@@ -3,6 +3,7 @@
 //! The only maker of [`IdempotencyKey`]. Pure.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::arguments::{Arguments, Digest, canonical};
 use super::names::{AgentId, CallerKey, ToolName};
@@ -32,7 +33,33 @@ pub enum OperationKey<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey(Digest);
 
+/// The key a tool is told to recognise one write by. Shown to nobody: who knows it could speak for the write.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SentKey(Arc<str>);
+
+impl SentKey {
+    /// `text`: characters that any header and any argument can hold.
+    pub(crate) fn new(text: String) -> Self {
+        Self(text.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SentKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<key>")
+    }
+}
+
 impl IdempotencyKey {
+    /// The identity itself, for what is derived from it.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        self.0.as_bytes()
+    }
+
     pub fn id(&self) -> OperationId {
         OperationId(*self)
     }

@@ -155,6 +155,7 @@ impl Asking {
             handoff: None,
             entry: None,
             send_gate: None,
+            sent_key: None,
             progress: None,
             trace,
         }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::gate::Gate;
 use crate::call::code::DenyCode;
-use crate::call::{Arguments, Denied, Detail, Malformed, Payload, ToolCall};
-use crate::policy::snapshot::{Snapshot, Tool};
+use crate::call::{Arguments, Denied, Detail, Fault, Malformed, Payload, ToolCall};
+use crate::policy::snapshot::{SentAs, Snapshot, Tool};
 use crate::policy::template;
 
 #[derive(Debug)]
@@ -28,6 +28,19 @@ impl Gate for ArgumentsCheck {
 }
 
 impl ArgumentsCheck {
+    /// The key by which the tool recognises a write is the gateway's to fill in, also where the schema is open.
+    fn own_key(&self, tree: &serde_json::Value, known: &[Fault]) -> Option<Fault> {
+        let SentAs::Argument(name) = &self.tool.write.as_ref()?.idempotency.as_ref()?.sent_as
+        else {
+            return None;
+        };
+        let got = crate::call::arguments::kind_of(tree.get(name)?);
+        let mut at = String::new();
+        crate::call::pointer::push_token(&mut at, name);
+        let expected = "nothing: the gateway fills this in".into();
+        (!known.iter().any(|fault| fault.at == at)).then(|| Fault { at, expected, got: got.into() })
+    }
+
     fn check(&self, call: &ToolCall, arguments: &Arguments) -> Result<(), Denied> {
         let limit = self.snapshot.limits.argument_bytes as u64;
         if arguments.bytes() > limit {
@@ -49,6 +62,7 @@ impl ArgumentsCheck {
         let mut places = template::faults(&self.tool.http, tree);
         places.retain(|fault| faults.iter().all(|known| known.at != fault.at));
         faults.extend(places);
+        faults.extend(self.own_key(tree, &faults));
         if faults.is_empty() {
             return Ok(());
         }

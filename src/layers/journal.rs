@@ -70,6 +70,7 @@ where
         let (gate, keeper) = send_gate();
         let ended = CancellationToken::new();
         call.send_gate = Some(gate);
+        call.sent_key = Some(self.with.ledger.derived_key(&ticket.key(), ticket.occurrence()));
         call.entry = Some(EntryOf { key: ticket.key(), ended: ended.clone() });
         let attempt = self.inner.call(call);
         let with = self.with.clone();

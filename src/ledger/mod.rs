@@ -10,6 +10,7 @@ mod entry;
 mod recent;
 mod review;
 mod rows;
+mod secret;
 mod ticket;
 
 #[cfg(test)]
@@ -24,12 +25,13 @@ use tokio::time::Instant;
 use crate::call::operation::Operation;
 use crate::call::{
     AgentId, Arguments, CallError, CallId, Denied, Evidence, Failed, IdempotencyKey, RunId,
-    ToolName, ToolResult,
+    SentKey, ToolName, ToolResult,
 };
 use crate::store::{Change, Memory, Row, Store};
 use crate::telemetry::record::wall_clock;
 use book::{Begun, Book};
 pub use review::{EntryView, Resolution, ResolveError, Settled, Standing, Verdict, Version};
+pub use secret::Secret;
 pub use ticket::{Join, Joined, Ticket};
 
 /// Entries kept at once, of whatever state; past it new operations are refused, none is forgotten for them.
@@ -84,6 +86,8 @@ pub struct LedgerError {
 #[derive(Debug)]
 pub struct Ledger {
     book: Arc<Book>,
+    /// Of this process: what is in memory ends with it, and so may its keys.
+    secret: Secret,
 }
 
 impl Ledger {
@@ -94,7 +98,13 @@ impl Ledger {
 
     fn bounded(max_entries: usize, result_bytes: u64) -> Arc<Self> {
         let store = Store::Memory(Memory::without_results());
-        Arc::new(Self { book: Arc::new(Book::new(store, max_entries, result_bytes)) })
+        let book = Arc::new(Book::new(store, max_entries, result_bytes));
+        Arc::new(Self { book, secret: Secret::random() })
+    }
+
+    /// The key a tool is to recognise this occurrence of an operation by; 43 characters of base64url.
+    pub fn derived_key(&self, key: &IdempotencyKey, occurrence: u32) -> SentKey {
+        self.secret.key(key, occurrence)
     }
 
     /// Over a store, with the rows found in it. An intent without an end is unknown from here on: whoever sent it
@@ -106,7 +116,7 @@ impl Ledger {
             // In memory they are unknown all the same.
             tracing::warn!(%error, "writes without an end are not on record as unknown yet");
         }
-        Arc::new(Self { book })
+        Arc::new(Self { book, secret: Secret::random() })
     }
 
     /// One atomic claim of the identity, before connect. Waits for the store only where a result is to be fetched.

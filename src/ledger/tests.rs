@@ -363,6 +363,25 @@ async fn an_operation_meant_again_and_again_keeps_a_bounded_history() {
     assert_eq!(ledger.book.entries(), entry::MAX_OCCURRENCES);
 }
 
+#[tokio::test(start_paused = true)]
+async fn bb_w18_a_key_is_of_the_operation_and_its_occurrence_and_of_nothing_else() {
+    let secret = Secret::from_bytes([7; 32]);
+    let first = intent(&ask("c1")).operation.key;
+    let again = intent(&Ask { run: "r2", ..ask("c9") }).operation.key;
+    let other = intent(&Ask { arguments: r#"{"order_ref":"R2"}"#, ..ask("c1") }).operation.key;
+    let key = secret.key(&first, 0);
+    assert_eq!(key, secret.key(&again, 0), "whatever call and run");
+    assert_eq!(key, Secret::from_bytes([7; 32]).key(&first, 0), "after a restart with its secret");
+    assert_ne!(key, secret.key(&first, 1));
+    assert_ne!(key, secret.key(&other, 0));
+    assert_ne!(key, Secret::from_bytes([8; 32]).key(&first, 0));
+    assert_eq!(key.as_str().len(), 43);
+    assert!(key.as_str().bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)));
+    assert!(!format!("{key:?}").contains(key.as_str()));
+    let ledger = Ledger::in_memory();
+    assert_eq!(ledger.derived_key(&first, 3), ledger.derived_key(&first, 3));
+}
+
 /// What may happen to two operations, one with a fingerprint and one without.
 #[derive(Debug, Clone)]
 enum Step {

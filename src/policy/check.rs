@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::diagnostic::{self, Level, Place, Problem};
 use super::document::kinds::SchemaSource;
-use super::document::{At, Document};
+use super::document::{At, Document, Tool};
 use super::lint;
 use super::material::Material;
 use super::schema::Schema;
@@ -33,6 +33,8 @@ pub struct Checked<'a> {
     pub(super) material: &'a Material,
     /// By tool.
     pub(super) schemas: HashMap<String, Schema>,
+    /// Of tools that take their key as an argument: the schema without it.
+    pub(super) shown: HashMap<String, Schema>,
     /// `result.expect`, by tool.
     pub(super) expects: HashMap<String, Schema>,
     /// By agent and tool.
@@ -52,11 +54,15 @@ pub fn check<'a>(
     let mut problems = form;
     let mut compiler = Compiler { material, problems: Vec::new(), broken: Vec::new() };
     let mut schemas = HashMap::new();
+    let mut shown = HashMap::new();
     let mut expects = HashMap::new();
     for (name, tool) in &document.tools {
         let expect = tool.value.result.as_ref().and_then(|result| result.value.expect.as_ref());
         if let Some(source) = &tool.value.schema {
             let compiled = compiler.for_tool(name, "schema", source, true);
+            if let Some(schema) = &compiled {
+                shown.extend(compiler.shown(name, &tool.value, schema));
+            }
             schemas.extend(compiled.map(|schema| (name.clone(), schema)));
         }
         if let Some(source) = expect {
@@ -80,7 +86,8 @@ pub fn check<'a>(
         return (None, problems);
     }
     let revision = revision(bytes, material);
-    let checked = Checked { document, material, schemas, expects, constraints, broken, revision };
+    let checked =
+        Checked { document, material, schemas, shown, expects, constraints, broken, revision };
     (Some(checked), problems)
 }
 
@@ -157,6 +164,20 @@ impl Compiler<'_> {
             }
         }
         None
+    }
+
+    /// What models are shown of a tool whose key is one of its arguments.
+    fn shown(&mut self, name: &str, tool: &Tool, schema: &Schema) -> Option<(String, Schema)> {
+        let idempotency = tool.write.as_ref()?.value.idempotency.as_ref()?;
+        let member = idempotency.value.argument()?;
+        match schema.without(&member) {
+            Ok(shown) => Some((name.to_owned(), shown)),
+            Err(fault) => {
+                let message = format!("the `schema` of `{name}` needs its key `{member}`: {fault}");
+                self.problems.push(Problem::new("CR1007", idempotency.key, message));
+                None
+            }
+        }
     }
 
     fn compile(&self, source: &SchemaSource, close: bool) -> Result<Schema, Fault> {

@@ -1,5 +1,6 @@
 //! A checked document → the snapshot that is obeyed. Cannot fail: what could has been checked.
 
+mod remedies;
 mod upstreams;
 
 use std::collections::HashMap;
@@ -190,7 +191,7 @@ fn tool(
         effect,
         upstream,
         http: template(http)?,
-        schema: checked.schemas.get(name)?.clone(),
+        schema: checked.shown.get(name).or_else(|| checked.schemas.get(name))?.clone(),
         timeout: settings.timeout,
         retry: read.then_some(settings.retry),
         breaker: settings.breaker,
@@ -270,6 +271,7 @@ fn write(section: &Maybe<written::Write>) -> WritePolicy {
         caller_key_required: written.and_then(|w| get(&w.caller_key_required)).unwrap_or(false),
         pooled: written.and_then(|write| get(&write.pooled)).unwrap_or(false),
         drain: written.and_then(|write| get(&write.drain)).unwrap_or(merge::DEFAULT_DRAIN),
+        idempotency: written.and_then(|write| remedies::idempotency(&write.idempotency)),
     }
 }
 

@@ -352,6 +352,7 @@ codes! {
     Warning {
         CR3014 "method and effect that do not fit";
         CR3015 "alternative of a read is a write";
+        CR3016 "a POST or PATCH said to change nothing when repeated";
         CR4001 "retry loop longer than the run";
     }
     Error {

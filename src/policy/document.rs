@@ -6,6 +6,7 @@
 pub mod kinds;
 pub mod read;
 mod reference;
+mod remedies;
 mod report;
 mod target;
 pub mod tree;
@@ -21,6 +22,7 @@ use self::kinds::{
 };
 pub use self::read::{At, Entries};
 use self::read::{Fields, List, Named, Record, Report, Sensitive, Words};
+pub use self::remedies::{Idempotency, KeyMode, Probe, QueryArgument, StatusQuery};
 use super::diagnostic::{Mask, Place, Problem};
 use super::quantity::{Money, Rate};
 use super::snapshot::{
@@ -305,6 +307,7 @@ pub struct Write {
     /// True = `pooled`.
     pub pooled: Maybe<bool>,
     pub drain: Maybe<Duration>,
+    pub idempotency: Maybe<Idempotency>,
 }
 
 /// What a file gave: as much of a document as could be read, and everything that is wrong with its form.

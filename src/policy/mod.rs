@@ -13,6 +13,7 @@ pub mod json_schema;
 pub mod lint;
 pub mod material;
 pub mod merge;
+pub mod predicate;
 pub mod profiles;
 pub mod quantity;
 pub mod reload;

@@ -1,5 +1,7 @@
 //! The policy as the gateway obeys it: immutable, compiled, complete. Data only; live state is `layers/state.rs`.
 
+mod remedies;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -8,6 +10,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method};
 use ipnet::IpNet;
 
+pub use self::remedies::{Idempotency, SentAs};
 use super::schema::Schema;
 use crate::call::pointer::{Path, Pointer};
 use crate::call::{AgentId, Digest, Effect, PolicyName, ToolName, UpstreamName};
@@ -420,6 +423,8 @@ pub struct WritePolicy {
     pub caller_key_required: bool,
     pub pooled: bool,
     pub drain: Duration,
+    /// The key the tool recognises a write by; `None` = none is sent, and a write is never sent twice.
+    pub idempotency: Option<Idempotency>,
 }
 
 /// An identical later write of a tool without fingerprint.

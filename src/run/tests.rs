@@ -73,6 +73,7 @@ fn call(run: &Run, id: &str) -> ToolCall {
         handoff: None,
         entry: None,
         send_gate: None,
+        sent_key: None,
         progress: None,
         trace: Trace::default(),
     }

@@ -11,6 +11,7 @@
 
 mod breaker;
 mod bucket;
+mod keys;
 mod retry;
 
 use std::collections::BTreeSet;
@@ -159,6 +160,9 @@ vectors! {
     quota_10 "QUOTA-10" "retry_quota" retry::plain_backoff;
     polly_06 "POLLY-06" "backoff_overflow" retry::overflow;
     jitter_02 "JITTER-02" "jitter_formula" retry::jitter_formula;
+
+    idem_01 "IDEM-01" "idempotency_http" keys::caller_key;
+    idem_03 "IDEM-03" "idempotency_key_stability" keys::stable;
 }
 
 /// Vectors without a test here, each with its reason.
@@ -189,9 +193,7 @@ const NOT_TESTED: &[(&str, &str)] = &[
     ("CL-03", "reference: no gradient limiter"),
     ("SRE-01", "reference: no adaptive throttle"),
     ("JITTER-01", "statistical: a job of its own, not part of every run"),
-    ("IDEM-01", "later: HTTP statuses of the front ends"),
     ("IDEM-02", "reference: how a tool may behave"),
-    ("IDEM-03", "later: with the resolver and its keys"),
     ("H2-01", "later: with HTTP/2"),
 ];
 

@@ -248,6 +248,23 @@ pub(crate) const ARGUMENT: Text<String> = Text {
     schema: || json!({ "type": "string", "minLength": 1, "maxLength": 256 }),
 };
 
+/// A header's name, or a pointer to an argument.
+pub(crate) const KEY_NAME: Text<String> = Text {
+    expected: "a header's name, or a pointer to an argument",
+    parse: ARGUMENT.parse,
+    schema: || json!({ "type": "string", "minLength": 1, "maxLength": 256 }),
+};
+
+/// A regular expression; whether it compiles is seen when it is compiled.
+pub(crate) const PATTERN: Text<String> = Text {
+    expected: "a regular expression",
+    parse: |text| {
+        let sound = !text.is_empty() && text.len() <= 1024;
+        sound.then(|| text.to_owned()).ok_or("a regular expression of 1 to 1024 bytes")
+    },
+    schema: || json!({ "type": "string", "minLength": 1, "maxLength": 1024 }),
+};
+
 const POINTER_PATTERN: &str = "^(/([^/~]|~[01])*)+$";
 
 pub(crate) const POINTER: Text<Pointer> = Text {

@@ -426,8 +426,9 @@ impl Write {
             caller_key_required: f.optional("caller_key", choice!("optional", "required")),
             pooled: f.optional("connection", choice!("fresh", "pooled")),
             drain: f.optional("drain", DURATION_OR_ZERO),
+            idempotency: f.optional("idempotency", remedies::IDEMPOTENCY),
         };
-        for key in ["idempotency", "status_query", "is_error", "on_input_required"] {
+        for key in ["status_query", "is_error", "on_input_required"] {
             f.absent(key);
         }
         f.at_most_one(&["fingerprint", "identical"]);

@@ -4,6 +4,7 @@
 //! Everything is found in one go and nothing is changed. Form is document.rs's business, places come from there.
 
 mod references;
+mod remedies;
 mod requests;
 mod safety;
 mod shape;
@@ -27,6 +28,7 @@ pub fn lint(facts: Facts<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     references::find(&view, &mut problems);
     requests::find(&view, &mut problems);
+    remedies::find(&view, &mut problems);
     safety::find(&view, &mut problems);
     timing::find(&view, &mut problems);
     problems.into_iter().map(|problem| problem.file(&document.file)).collect()

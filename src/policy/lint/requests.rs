@@ -282,6 +282,9 @@ fn unbounded(name: &str, tool: &Tool, schema: &Value, problems: &mut Vec<Problem
         if at.is_empty() && what != MORE_MEMBERS {
             continue;
         }
+        if own_key(tool, &at) {
+            continue;
+        }
         named += 1;
         if named > MAX_NAMED {
             return;
@@ -293,6 +296,17 @@ fn unbounded(name: &str, tool: &Tool, schema: &Value, problems: &mut Vec<Problem
         let message = format!("{} of `{name}` has no upper bound: {what}", argument_name(&tokens));
         problems.push(Problem::new("CR3008", place, message));
     }
+}
+
+/// The argument that the gateway fills in itself, or something within it.
+fn own_key(tool: &Tool, at: &str) -> bool {
+    let idempotency = tool.write.as_ref().and_then(|write| write.value.idempotency.as_ref());
+    let Some(member) = idempotency.and_then(|idempotency| idempotency.value.argument()) else {
+        return false;
+    };
+    let mut of_key = "/properties".to_owned();
+    push_token(&mut of_key, &member);
+    at.strip_prefix(&of_key).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Places whose values come from arguments: members and items, also of definitions; not branches, names or constants.

@@ -55,7 +55,8 @@ fn write_promises(view: &View<'_>, name: &str, tool: &At<Tool>, problems: &mut V
         .and_then(|write| write.identical.as_ref())
         .is_some_and(|identical| identical.value == Identical::Refuse);
     let fingerprint = write.is_some_and(|write| write.fingerprint.is_some());
-    if !refuses && !fingerprint {
+    let recognised = write.is_some_and(|write| write.idempotency.is_some());
+    if !refuses && !fingerprint && !recognised {
         let message =
             format!("asked twice with the same arguments, the write `{name}` happens twice");
         let hint = "name the operation with `write.fingerprint`, or say `write.identical: refuse`";

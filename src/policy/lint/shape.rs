@@ -80,6 +80,16 @@ impl<'s> Shape<'s> {
         })
     }
 
+    /// Whether a part other than the schema's own top requires the member.
+    pub(super) fn requires_below_the_top(&self, name: &str) -> bool {
+        Self {
+            root: self.root,
+            parts: self.parts.iter().skip(1).copied().collect(),
+            unknown: false,
+        }
+        .requires(name)
+    }
+
     /// The member, or item, one step below; `None` = not declared.
     pub(super) fn step(&self, token: &str) -> Option<Shape<'s>> {
         let index = token.parse::<usize>().ok();

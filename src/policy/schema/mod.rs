@@ -88,6 +88,22 @@ impl Schema {
         &self.source
     }
 
+    /// The same schema without one of its top members: neither shown nor taken.
+    pub fn without(&self, member: &str) -> Result<Self, SchemaFault> {
+        let mut source = Value::clone(&self.source);
+        if let Some(properties) = source.get_mut("properties").and_then(Value::as_object_mut) {
+            properties.shift_remove(member);
+        }
+        if let Some(Value::Array(required)) = source.get_mut("required") {
+            required.retain(|name| name != member);
+        }
+        Self::compile(&source, true)
+    }
+
+    pub fn is_valid(&self, value: &Value) -> bool {
+        self.validator.is_valid(value)
+    }
+
     /// Every fault at once (at most [`crate::call::outcome::MAX_FAULTS`]), each by JSON Pointer; empty = valid.
     pub fn faults(&self, value: &Value) -> Vec<Fault> {
         if self.validator.is_valid(value) {

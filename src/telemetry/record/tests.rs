@@ -55,6 +55,7 @@ fn call(text: &str) -> ToolCall {
         single_attempt: false,
         place: None,
         send_gate: None,
+        sent_key: None,
         progress: None,
         entry: None,
         handoff: None,

@@ -129,7 +129,14 @@ pub(crate) const HOMES: &[(&str, &[&str])] = &[
     ("clap::", &["cli"]),
     (
         "sha2::",
-        &["call/arguments", "call/operation", "audit/chain", "policy/snapshot", "backends/catalog"],
+        &[
+            "call/arguments",
+            "call/operation",
+            "audit/chain",
+            "policy/snapshot",
+            "backends/catalog",
+            "ledger/secret",
+        ],
     ),
     ("tokio::spawn", &["app", "server", "backends/mcp_stdio", "egress/client", "cli"]), // egress: hyper's connection driver
     (

@@ -358,6 +358,7 @@ pub(crate) fn tool(name: &str, effect: Effect) -> Tool {
             caller_key_required: false,
             pooled: false,
             drain: 30 * S,
+            idempotency: None,
         }),
         section: Digest::of(name.as_bytes()),
     }
@@ -525,6 +526,7 @@ impl Rig {
             handoff: None,
             entry: None,
             send_gate: None,
+            sent_key: None,
             progress: None,
             trace: Trace::default(),
         }

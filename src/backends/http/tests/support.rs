@@ -131,6 +131,7 @@ pub(crate) fn tool(effect: Effect, upstream: Upstream) -> Tool {
             caller_key_required: false,
             pooled: false,
             drain: Duration::from_secs(30),
+            idempotency: None,
         }),
         section: Digest::of(b"tool"),
     }
@@ -209,6 +210,7 @@ pub(crate) fn call(arguments: &str) -> ToolCall {
         handoff: None,
         entry: None,
         send_gate: None,
+        sent_key: None,
         progress: Some(Progress::start()),
         trace: Trace::default(),
     }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::support::*;
 use crate::backends::Backend;
 use crate::call::code::FailCode;
-use crate::call::{Class, Delivery, Effect, Evidence, Failed, Phase, Verdict, send_gate};
+use crate::call::{Class, Delivery, Effect, Evidence, Failed, Phase, SentKey, Verdict, send_gate};
+use crate::policy::snapshot::{Idempotency, SentAs, Tool};
 
 #[tokio::test]
 async fn not_a_byte_goes_out_before_the_gate_opens() {
@@ -167,4 +168,42 @@ async fn write_hits_once_on_reset_and_on_whatever_else_the_server_does() {
         assert_eq!(server.heard().len(), 2);
         assert_eq!(server.connections(), 2);
     }
+}
+
+fn keyed(server: &Server, sent_as: SentAs) -> Tool {
+    let mut tool = write_at(server);
+    let write = tool.write.as_mut().expect("a write");
+    write.idempotency = Some(Idempotency { sent_as, window: None });
+    tool
+}
+
+#[tokio::test]
+async fn the_key_goes_where_the_policy_says_and_replaces_what_stood_there() {
+    let name = http::HeaderName::from_static("x-request-key");
+    let key = "AbC-_1".to_owned();
+    for (sent_as, wanted) in [
+        (SentAs::Header { name: name.clone(), quoted: false }, "AbC-_1"),
+        (SentAs::Header { name: name.clone(), quoted: true }, "\"AbC-_1\""),
+        (SentAs::Argument("key".into()), ""),
+        (SentAs::Natural, ""),
+    ] {
+        let server = Server::saying(ok_json("{}")).await;
+        let mut call = call(r#"{"a":1}"#);
+        call.sent_key = Some(SentKey::new(key.clone()));
+        send(&backend(keyed(&server, sent_as.clone())), call).await.expect("an answer");
+        let heard = server.heard().remove(0);
+        let line = heard.lines().find_map(|line| line.strip_prefix("x-request-key: "));
+        assert_eq!(line.unwrap_or_default(), wanted);
+        let in_body = matches!(sent_as, SentAs::Argument(_));
+        let body = if in_body { r#"{"a":1,"key":"AbC-_1"}"# } else { r#"{"a":1}"# };
+        assert!(heard.ends_with(&format!("\r\n\r\n{body}")), "{sent_as:?}: {heard}");
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_must_carry_a_key_never_goes_without() {
+    let server = Server::saying(ok_json("{}")).await;
+    let failed = send(&backend(keyed(&server, SentAs::Argument("key".into()))), call("{}")).await;
+    assert_eq!(failed.expect_err("no key").delivery, crate::call::Delivery::NotSent);
+    assert!(server.heard().is_empty());
 }

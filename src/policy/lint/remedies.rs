@@ -1,0 +1,126 @@
+//! Promises of tools that cannot hold: keys without a place, reads that are none, questions that cannot be asked
+//! (CR2007, CR2009, CR2011, CR3016).
+
+use http::{HeaderName, Method};
+
+use super::shape::Shape;
+use super::{View, entries};
+use crate::policy::diagnostic::Problem;
+use crate::policy::document::{At, Idempotency, KeyMode, Maybe, Tool};
+
+pub(super) fn find(view: &View<'_>, problems: &mut Vec<Problem>) {
+    for (name, tool) in view.tools() {
+        let Some(write) = &tool.value.write else { continue };
+        if let Some(idempotency) = &write.value.idempotency {
+            key(view, name, &tool.value, &idempotency.value, problems);
+        }
+    }
+}
+
+fn key(
+    view: &View<'_>,
+    name: &str,
+    tool: &Tool,
+    idempotency: &Idempotency,
+    problems: &mut Vec<Problem>,
+) {
+    let Some(mode) = &idempotency.mode else { return };
+    let method = tool.http.as_ref().and_then(|http| http.value.method.as_ref());
+    match mode.value {
+        KeyMode::Natural => {
+            meaningless(&idempotency.name, "name", "no key is sent", problems);
+            meaningless(&idempotency.quoted, "quoted", "no key is sent", problems);
+            if let Some(method) =
+                method.filter(|method| matches!(method.value, Method::POST | Method::PATCH))
+            {
+                let message = format!(
+                    "`{name}` sends {} and says that repeating it changes nothing",
+                    method.value
+                );
+                let hint = "a POST or PATCH rarely is so; a key that the tool recognises is safer";
+                problems.push(Problem::new("CR3016", mode.place, message).hint(hint));
+            }
+        }
+        KeyMode::Argument => {
+            meaningless(&idempotency.quoted, "quoted", "only headers are quoted", problems);
+            argument(view, name, tool, idempotency, problems);
+        }
+        KeyMode::Header => header(view, name, tool, idempotency, mode, problems),
+    }
+}
+
+fn meaningless<T>(key: &Maybe<T>, word: &str, why: &str, problems: &mut Vec<Problem>) {
+    if let Some(key) = key {
+        problems.push(Problem::new(
+            "CR2007",
+            key.key,
+            format!("`{word}` means nothing here: {why}"),
+        ));
+    }
+}
+
+/// The argument is declared, may be hidden, and names no operation.
+fn argument(
+    view: &View<'_>,
+    name: &str,
+    tool: &Tool,
+    idempotency: &Idempotency,
+    problems: &mut Vec<Problem>,
+) {
+    let (Some(member), Some(at)) = (idempotency.argument(), &idempotency.name) else { return };
+    if let Some(schema) = view.schema(name) {
+        let declared = schema.get("properties").is_some_and(|all| all.get(&member).is_some());
+        if !declared {
+            let message = format!("`{}` is not in the schema of `{name}`", at.value);
+            let hint = "declare it in `properties`; models are not shown it";
+            problems.push(Problem::new("CR2009", at.place, message).hint(hint));
+        } else if Shape::of(schema).requires_below_the_top(&member) {
+            let message = format!("a part of the schema of `{name}` requires its key `{member}`");
+            let hint = "require it beside `properties` or nowhere: models are not shown it";
+            problems.push(Problem::new("CR2009", at.place, message).hint(hint));
+        }
+    }
+    let pointers = tool.write.iter().flat_map(|write| entries(&write.value.fingerprint));
+    for pointer in pointers.chain(entries(&tool.volatile)) {
+        if pointer.value.tokens().first() == Some(&member) {
+            let message =
+                format!("`{}` is the key of `{name}`, which no call brings", pointer.value);
+            problems.push(Problem::new("CR2009", pointer.place, message));
+        }
+    }
+}
+
+/// Nothing else sets the header.
+fn header(
+    view: &View<'_>,
+    name: &str,
+    tool: &Tool,
+    idempotency: &Idempotency,
+    mode: &At<KeyMode>,
+    problems: &mut Vec<Problem>,
+) {
+    let written = idempotency.name.as_ref();
+    let text = written.map_or("idempotency-key", |name| name.value.as_str());
+    let Ok(header) = HeaderName::from_bytes(text.as_bytes()) else { return };
+    let http = tool.http.as_ref().map(|http| &http.value);
+    let upstream = http.and_then(|http| http.upstream.as_ref());
+    let upstream = upstream.and_then(|name| view.document.upstreams.get(&name.value));
+    let upstream = upstream.map(|upstream| &upstream.value);
+    let names = |name: &HeaderName| *name == header;
+    let of_arguments = http.and_then(|http| http.headers.as_ref());
+    let fixed = upstream.and_then(|upstream| upstream.headers.as_ref());
+    let auth = upstream.and_then(|upstream| upstream.auth.as_ref());
+    let auth = auth.and_then(|auth| auth.value.header.as_ref()?.value.name.as_ref());
+    let timeout = upstream.and_then(|upstream| upstream.timeout_header.as_ref());
+    let other = [
+        of_arguments.is_some_and(|all| all.value.iter().any(|(n, _)| names(n))),
+        fixed.is_some_and(|all| all.value.iter().any(|(n, _)| names(n))),
+        auth.is_some_and(|at| names(&at.value)),
+        timeout.is_some_and(|at| names(&at.value)),
+    ];
+    if other.contains(&true) {
+        let message = format!("the header `{header}` of `{name}` is set by something else as well");
+        let place = written.map_or(mode.place, |name| name.place);
+        problems.push(Problem::new("CR2007", place, message));
+    }
+}
