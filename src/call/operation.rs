@@ -63,9 +63,7 @@ impl IdempotencyKey {
     pub fn id(&self) -> OperationId {
         OperationId(*self)
     }
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        self.0.as_bytes()
-    }
+
     /// An identity that [`operation`] made before and a store kept.
     pub fn restored(bytes: [u8; 32]) -> Self {
         Self(Digest::restored(bytes))

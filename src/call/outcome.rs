@@ -59,6 +59,8 @@ pub enum Evidence {
     Redirect,
     /// A status the tool's policy promises to send only before acting.
     PolicyStatus(u16),
+    /// The tool's own read said so, twice.
+    Query,
 }
 
 impl fmt::Display for Evidence {
@@ -70,6 +72,7 @@ impl fmt::Display for Evidence {
             Evidence::GoAway => f.write_str("goaway"),
             Evidence::Status(n) => write!(f, "status_{n}"),
             Evidence::Redirect => f.write_str("redirect"),
+            Evidence::Query => f.write_str("query"),
             Evidence::PolicyStatus(n) => write!(f, "policy_status_{n}"),
         }
     }

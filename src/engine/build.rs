@@ -6,7 +6,9 @@ use super::routes::Routes;
 use crate::backends::Backend;
 use crate::call::Effect;
 use crate::egress::Egress;
-use crate::layers::stack::{Gates, Inner, read_stack, refusal_stack, write_stack};
+use crate::layers::stack::{
+    CallService, Gates, Inner, query_stack, read_stack, refusal_stack, write_stack_asking,
+};
 use crate::policy::snapshot::{Snapshot, Tool};
 use crate::telemetry::metrics::{Labels, ToolLabel};
 
@@ -27,7 +29,9 @@ pub(super) fn routes<S: Inner>(
     let stacks = gates.snapshot.tools.iter().map(|(name, tool)| {
         let stack = match tool.effect {
             Effect::Read => read_stack(tool, gates, inner(tool)),
-            Effect::Write => write_stack(tool, gates, inner(tool)),
+            Effect::Write => {
+                write_stack_asking(tool, gates, inner(tool), query(tool, gates, inner))
+            }
         };
         (name.clone(), stack)
     });
@@ -37,6 +41,17 @@ pub(super) fn routes<S: Inner>(
         refusal: refusal_stack(gates),
         egress,
     }
+}
+
+/// The way of the read that tells what became of a tool's writes.
+fn query<S: Inner>(
+    tool: &Tool,
+    gates: &Gates,
+    inner: &dyn Fn(&Arc<Tool>) -> S,
+) -> Option<CallService> {
+    let query = tool.write.as_ref()?.status_query.as_ref()?;
+    let read = gates.snapshot.tools.get(&query.tool)?;
+    (read.effect == Effect::Read).then(|| query_stack(read, gates, inner(read)))
 }
 
 /// Names that may stand in labels.

@@ -14,6 +14,7 @@ use crate::call::operation::{Operation, OperationKey, OperationScope, operation}
 use crate::call::{
     CallError, Denied, Detail, Failed, Handoff, Outcome, Source, ToolCall, ToolResult,
 };
+use crate::ledger::resolver::{Hands, Settled, Waiting};
 use crate::ledger::{Begin, Intent, Join, Joined, Ledger, Ticket};
 use crate::policy::snapshot::{Identical, Tool, WritePolicy};
 use crate::telemetry::metrics::ToolMetrics;
@@ -28,12 +29,25 @@ pub struct ReplayLayer {
     pub tool: Arc<Tool>,
     pub ledger: Arc<Ledger>,
     pub metrics: Arc<ToolMetrics>,
+    /// What helps with this tool's unknown writes.
+    pub hands: Option<Arc<Hands>>,
 }
 
 impl<S> Layer<S> for ReplayLayer {
     type Service = Replay<S>;
     fn layer(&self, inner: S) -> Replay<S> {
         Replay { with: self.clone(), inner }
+    }
+}
+
+fn waiting<'a>(call: &'a ToolCall, intent: &Intent) -> Waiting<'a> {
+    Waiting {
+        key: intent.operation.key,
+        digest: intent.operation.arguments,
+        call,
+        sent: None,
+        said: None,
+        until: call.deadline,
     }
 }
 
@@ -58,14 +72,18 @@ impl<S: Below> Service<ToolCall> for Replay<S> {
         Box::pin(async move {
             let intent = with.intent(&call)?;
             call.trace.note().operation = Some(intent.operation.key.id());
+            let mut tried = false;
             loop {
                 match with.begin(&intent).await? {
                     Begin::Fresh(ticket) => {
                         crash_point!("replay: claimed");
-                        return with.fresh(ticket, call, inner).await;
+                        return with.fresh(ticket, call, inner, &intent).await;
                     }
                     Begin::Replay(outcome) => return with.replayed(&call, "replay", outcome),
-                    Begin::Refused(denied) => return Err(with.refused(&call, denied).into()),
+                    Begin::Refused(denied) => match with.settled(&call, &intent, &denied).await {
+                        true if !tried => tried = true,
+                        true | false => return Err(with.refused(&call, denied).into()),
+                    },
                     // Given up before anything was sent: whoever waited may claim it now.
                     Begin::InProgress(join) => match with.joined(&call, join).await {
                         Some(outcome) => return outcome,
@@ -121,7 +139,48 @@ impl ReplayLayer {
         operation(scope, &self.tool.name, key, arguments, &self.tool.volatile)
     }
 
-    async fn fresh<S: Below>(&self, ticket: Ticket, mut call: ToolCall, inner: S) -> Outcome {
+    /// Sends it; where it may have happened and the tool helps, settles that before the answer.
+    async fn fresh<S: Below>(
+        &self,
+        ticket: Ticket,
+        call: ToolCall,
+        inner: S,
+        intent: &Intent,
+    ) -> Outcome {
+        let Some(hands) = self.hands.clone() else { return self.send(ticket, call, inner).await };
+        let sent = Instant::now();
+        let outcome = self.send(ticket, call.clone(), inner).await;
+        let Err(CallError::Unknown(unknown)) = &outcome else { return outcome };
+        let waiting = Waiting {
+            sent: Some(sent),
+            said: Some(unknown.message.as_str()),
+            ..waiting(&call, intent)
+        };
+        match self.ledger.resolver().settle(&self.ledger, &hands, waiting).await {
+            Settled::Known(end) => end.told(unknown.key),
+            // Its own answer came late: the ledger has it.
+            Settled::Elsewhere => match self.begin(intent).await? {
+                Begin::Replay(outcome) => self.replayed(&call, "replay", outcome),
+                Begin::Fresh(_) | Begin::InProgress(_) | Begin::Refused(_) => outcome,
+            },
+            Settled::Still => outcome,
+        }
+    }
+
+    /// Tries to settle what stands in the way of this call. True: ask the ledger again.
+    async fn settled(&self, call: &ToolCall, intent: &Intent, denied: &Denied) -> bool {
+        let Some(hands) = self.hands.as_ref().filter(|_| denied.code == DenyCode::ReviewRequired)
+        else {
+            return false;
+        };
+        let waiting = waiting(call, intent);
+        match self.ledger.resolver().settle(&self.ledger, hands, waiting).await {
+            Settled::Known(_) | Settled::Elsewhere => true,
+            Settled::Still => false,
+        }
+    }
+
+    async fn send<S: Below>(&self, ticket: Ticket, mut call: ToolCall, inner: S) -> Outcome {
         let identical_to = ticket.identical_to();
         call.trace.note().occurrence = ticket.occurrence();
         self.metrics.idempotency(match identical_to {

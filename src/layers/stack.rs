@@ -3,6 +3,7 @@
 //! Two stacks, not one. "Writes are never retried" is true because the layer is not there.
 
 mod make;
+mod remedies;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -104,7 +105,18 @@ pub fn read_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallSe
 
 /// The way of a write. No `retry`: no layer of this stack sends twice.
 pub fn write_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallService {
+    write_stack_asking(tool, gates, inner, None)
+}
+
+/// As [`write_stack`]; `query`: the way of the read that tells what became of this tool's writes.
+pub fn write_stack_asking<S: Inner>(
+    tool: &Arc<Tool>,
+    gates: &Gates,
+    inner: S,
+    query: Option<CallService>,
+) -> CallService {
     let with = make::Maker::new(tool, gates);
+    let hands = with.hands(resend_stack(tool, gates, inner.clone()), query);
     let stack = ServiceBuilder::new()
         // Outermost: who hangs up drops neither the write in the middle nor its permits, and it is still observed.
         .layer(detach::DetachLayer { tasks: gates.tasks.clone() })
@@ -117,7 +129,7 @@ pub fn write_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallS
         // (place kept for `hooks`: replaced arguments make another operation, so above `replay`)
         // A finished write is told again, an unknown one blocks, one in flight is joined: no tool is touched for it,
         // so it needs no person, no closed circuit, no place and no token.
-        .layer(with.replay())
+        .layer(with.replay(hands))
         // (place kept for `approval`: bound to the exact operation, which `replay` has named)
         .layer(GateLayer::new(deadline::Deadline(tool.clone())))
         .layer(GateLayer::new(with.breaker.clone()))
@@ -129,6 +141,33 @@ pub fn write_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallS
         // Below `journal`, so that what it ends is settled. A write is not cut: only the waiting stops, and the
         // exchange is drained.
         .layer(TimeoutLayer { limits: tool.timeout, then: with.drain(), attempts: with.attempts() })
+        .service(inner);
+    CallService::new(stack)
+}
+
+/// The way of a write's second sending, under the key its tool recognises: for the ledger's resolver alone. Its call
+/// has passed every gate of `write_stack` before.
+pub fn resend_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallService {
+    let with = make::Maker::new(tool, gates);
+    let stack = ServiceBuilder::new()
+        .layer(GateLayer::new(with.bulkhead()))
+        .layer(GateLayer::new(with.rate_limit()))
+        // What is known of the write stays unknown, so there is nothing to drain for.
+        .layer(TimeoutLayer { limits: tool.timeout, then: Then::Cancel, attempts: with.attempts() })
+        .service(inner);
+    CallService::new(stack)
+}
+
+/// The way of a read that the gateway asks itself: no agent's budget, fuse or permission is touched by it.
+pub fn query_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallService {
+    let with = make::Maker::new(tool, gates);
+    let stack = ServiceBuilder::new()
+        .layer(GateLayer::new(deadline::Deadline(tool.clone())))
+        .layer(GateLayer::new(with.breaker.clone()))
+        .layer(GateLayer::new(with.bulkhead()))
+        .option_layer(with.retry().map(retry::RetryLayer::new))
+        .layer(GateLayer::new(with.rate_limit()))
+        .layer(TimeoutLayer { limits: tool.timeout, then: Then::Cancel, attempts: with.attempts() })
         .service(inner);
     CallService::new(stack)
 }

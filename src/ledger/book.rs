@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::ends::Owed;
 use super::entry::{self, Before, Decision, Entry, MAX_OCCURRENCES, State, Stored};
 use super::recent::Recent;
+use super::resolver::Unsettled;
 use super::ticket::{Join, Ticket};
 use super::{Begin, Intent, rows};
 use crate::call::code::DenyCode;
@@ -275,6 +276,14 @@ impl Book {
             | None => entry::lost(),
         };
         Begun::Now(Begin::Replay(Err(failed.into())))
+    }
+
+    /// The occurrence of an operation that may have happened.
+    pub(super) fn unsettled(&self, key: IdempotencyKey) -> Option<Unsettled> {
+        let shard = self.shard(key);
+        let entry = shard.get(&key)?.last()?;
+        let State::Unknown { since, .. } = &entry.state else { return None };
+        Some(Unsettled { occurrence: entry.occurrence, digest: entry.digest, since: *since })
     }
 
     /// An operation that is meant again and again keeps its newest occurrences.

@@ -8,6 +8,7 @@ mod book;
 mod ends;
 mod entry;
 mod recent;
+pub mod resolver;
 mod review;
 mod rows;
 mod secret;
@@ -77,6 +78,19 @@ pub enum End {
     Unknown(Failed),
 }
 
+impl End {
+    /// What a call whose write ended so is told.
+    pub fn told(self, key: IdempotencyKey) -> Result<ToolResult, CallError> {
+        match self {
+            End::Executed(Some(result)) => Ok(result),
+            end @ (End::Executed(None)
+            | End::ExecutedWithError(_)
+            | End::NotExecuted(..)
+            | End::Unknown(_)) => entry::told(key, &end),
+        }
+    }
+}
+
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the ledger could not {doing}")]
 pub struct LedgerError {
@@ -88,6 +102,7 @@ pub struct Ledger {
     book: Arc<Book>,
     /// Of this process: what is in memory ends with it, and so may its keys.
     secret: Secret,
+    resolver: resolver::Resolver,
 }
 
 impl Ledger {
@@ -99,12 +114,17 @@ impl Ledger {
     fn bounded(max_entries: usize, result_bytes: u64) -> Arc<Self> {
         let store = Store::Memory(Memory::without_results());
         let book = Arc::new(Book::new(store, max_entries, result_bytes));
-        Arc::new(Self { book, secret: Secret::random() })
+        Arc::new(Self { book, secret: Secret::random(), resolver: resolver::Resolver::default() })
     }
 
     /// The key a tool is to recognise this occurrence of an operation by; 43 characters of base64url.
     pub fn derived_key(&self, key: &IdempotencyKey, occurrence: u32) -> SentKey {
         self.secret.key(key, occurrence)
+    }
+
+    /// Who settles what may have happened, where its tool helps.
+    pub fn resolver(&self) -> &resolver::Resolver {
+        &self.resolver
     }
 
     /// Over a store, with the rows found in it. An intent without an end is unknown from here on: whoever sent it
@@ -116,7 +136,7 @@ impl Ledger {
             // In memory they are unknown all the same.
             tracing::warn!(%error, "writes without an end are not on record as unknown yet");
         }
-        Arc::new(Self { book, secret: Secret::random() })
+        Arc::new(Self { book, secret: Secret::random(), resolver: resolver::Resolver::default() })
     }
 
     /// One atomic claim of the identity, before connect. Waits for the store only where a result is to be fetched.

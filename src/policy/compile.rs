@@ -272,6 +272,7 @@ fn write(section: &Maybe<written::Write>) -> WritePolicy {
         pooled: written.and_then(|write| get(&write.pooled)).unwrap_or(false),
         drain: written.and_then(|write| get(&write.drain)).unwrap_or(merge::DEFAULT_DRAIN),
         idempotency: written.and_then(|write| remedies::idempotency(&write.idempotency)),
+        status_query: written.and_then(|write| remedies::status_query(&write.status_query)),
     }
 }
 

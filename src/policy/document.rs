@@ -308,6 +308,7 @@ pub struct Write {
     pub pooled: Maybe<bool>,
     pub drain: Maybe<Duration>,
     pub idempotency: Maybe<Idempotency>,
+    pub status_query: Maybe<StatusQuery>,
 }
 
 /// What a file gave: as much of a document as could be read, and everything that is wrong with its form.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method};
 use ipnet::IpNet;
 
-pub use self::remedies::{Idempotency, SentAs};
+pub use self::remedies::{Idempotency, QueryArgument, SentAs, StatusQuery};
 use super::schema::Schema;
 use crate::call::pointer::{Path, Pointer};
 use crate::call::{AgentId, Digest, Effect, PolicyName, ToolName, UpstreamName};
@@ -425,6 +425,7 @@ pub struct WritePolicy {
     pub drain: Duration,
     /// The key the tool recognises a write by; `None` = none is sent, and a write is never sent twice.
     pub idempotency: Option<Idempotency>,
+    pub status_query: Option<StatusQuery>,
 }
 
 /// An identical later write of a tool without fingerprint.

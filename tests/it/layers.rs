@@ -10,4 +10,5 @@ mod fault_cases;
 mod limit_cases;
 mod read_cases;
 pub(crate) mod rig;
+mod settle_cases;
 mod write_cases;

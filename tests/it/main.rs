@@ -21,6 +21,7 @@ mod descriptors;
 mod durable;
 mod front_ends;
 mod golden;
+mod helped;
 mod layers;
 mod lints;
 mod metrics_doc;

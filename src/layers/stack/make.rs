@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tower::Service;
 
-use super::Gates;
+use super::{CallService, Gates, remedies};
 use crate::call::code::DenyCode;
 use crate::call::{CallError, Denied, Payload, ToolCall, ToolResult};
 use crate::layers::arguments::{self, ArgumentsCheck};
@@ -23,6 +23,7 @@ use crate::layers::replay::ReplayLayer;
 use crate::layers::retry;
 use crate::layers::state::{ToolBucket, ToolState};
 use crate::layers::timeout::{Attempts, Then};
+use crate::ledger::resolver::Hands;
 use crate::policy::snapshot::{Per, RateLimit, Tool};
 use crate::telemetry::metrics::ToolMetrics;
 
@@ -60,8 +61,18 @@ impl<'a> Maker<'a> {
         GateLayer::new(ArgumentsCheck { tool, snapshot })
     }
 
-    pub(super) fn replay(&self) -> ReplayLayer {
+    /// What helps with this tool's unknown writes; `None` = nothing but a person.
+    pub(super) fn hands(
+        &self,
+        resend: CallService,
+        query: Option<CallService>,
+    ) -> Option<Arc<Hands>> {
+        remedies::hands(self.tool, self.metrics.clone(), resend, query).map(Arc::new)
+    }
+
+    pub(super) fn replay(&self, hands: Option<Arc<Hands>>) -> ReplayLayer {
         ReplayLayer {
+            hands,
             tool: self.tool.clone(),
             ledger: self.gates.ledger.clone(),
             metrics: self.metrics.clone(),

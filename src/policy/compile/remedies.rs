@@ -1,10 +1,17 @@
-//! Keys that tools recognise, compiled.
+//! Keys that tools recognise and questions that they answer, compiled.
+
+use std::time::Duration;
 
 use http::HeaderName;
 
+use crate::call::ToolName;
 use crate::policy::document::{self as written, KeyMode, Maybe};
-use crate::policy::merge::get;
-use crate::policy::snapshot::{Idempotency, SentAs};
+use crate::policy::merge::{get, narrow};
+use crate::policy::snapshot::{Idempotency, QueryArgument, SentAs, StatusQuery};
+
+/// Time a tool is given to know of a write itself.
+const DEFAULT_SETTLE: Duration = Duration::from_secs(2);
+const DEFAULT_TRIES: u64 = 3;
 
 /// The header that carries a key where the policy names none (draft-ietf-httpapi-idempotency-key-header).
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -24,4 +31,29 @@ pub(super) fn idempotency(section: &Maybe<written::Idempotency>) -> Option<Idemp
         KeyMode::Natural => SentAs::Natural,
     };
     Some(Idempotency { sent_as, window: get(&written.window) })
+}
+
+pub(super) fn status_query(section: &Maybe<written::StatusQuery>) -> Option<StatusQuery> {
+    let written = &section.as_ref()?.value;
+    let all = written.arguments.iter().flat_map(|arguments| &arguments.value);
+    let mut arguments: Vec<(String, QueryArgument)> =
+        all.filter_map(|(name, at)| Some((name.clone(), argument(&at.value)?))).collect();
+    // The order of keys in a policy means nothing.
+    arguments.sort_by(|a, b| a.0.cmp(&b.0));
+    Some(StatusQuery {
+        tool: ToolName::new(&written.tool.as_ref()?.value).ok()?,
+        arguments,
+        executed_when: get(&written.executed_when)?,
+        not_executed_when: get(&written.not_executed_when),
+        settle: get(&written.settle).unwrap_or(DEFAULT_SETTLE),
+        tries: narrow(get(&written.tries).unwrap_or(DEFAULT_TRIES)),
+    })
+}
+
+fn argument(written: &written::QueryArgument) -> Option<QueryArgument> {
+    match (&written.from, &written.value) {
+        (Some(from), _) => Some(QueryArgument::From(from.value.clone())),
+        (None, Some(value)) => Some(QueryArgument::Value(value.value.clone())),
+        (None, None) => written.key.then_some(QueryArgument::Key),
+    }
 }

@@ -427,8 +427,9 @@ impl Write {
             pooled: f.optional("connection", choice!("fresh", "pooled")),
             drain: f.optional("drain", DURATION_OR_ZERO),
             idempotency: f.optional("idempotency", remedies::IDEMPOTENCY),
+            status_query: f.optional("status_query", remedies::STATUS_QUERY),
         };
-        for key in ["status_query", "is_error", "on_input_required"] {
+        for key in ["is_error", "on_input_required"] {
             f.absent(key);
         }
         f.at_most_one(&["fingerprint", "identical"]);

@@ -121,6 +121,8 @@ fn unknown_names(view: &View<'_>, problems: &mut Vec<Problem>) {
         for alternative in entries(&tool.alternatives) {
             check("tool", Some(alternative), &known_tools);
         }
+        let query = tool.write.as_ref().and_then(|write| write.value.status_query.as_ref());
+        check("tool", query.and_then(|query| query.value.tool.as_ref()), &known_tools);
     }
     for agent in document.agents.values().map(|agent| &agent.value) {
         for (tool, schema) in agent.constraints.iter().flat_map(|constraints| &constraints.value) {
@@ -186,7 +188,9 @@ fn matches_nothing(agent: &str, list: &str, entry: &At<String>, names: &[&str]) 
 }
 
 fn uncallable(view: &View<'_>, problems: &mut Vec<Problem>) {
-    for (name, tool) in view.tools().filter(|(name, _)| view.callers(name).is_empty()) {
+    let asked = super::remedies::asked(view);
+    let idle = |name: &str| view.callers(name).is_empty() && !asked.contains(&name);
+    for (name, tool) in view.tools().filter(|(name, _)| idle(name)) {
         let message = format!("no agent may call `{name}`");
         let hint = "name it in an agent's `allow`, or remove it";
         problems.push(Problem::new("CR2003", tool.key, message).hint(hint));

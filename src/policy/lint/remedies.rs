@@ -3,16 +3,84 @@
 
 use http::{HeaderName, Method};
 
-use super::shape::Shape;
+use super::shape::{Shape, Standing, standing};
 use super::{View, entries};
-use crate::policy::diagnostic::Problem;
-use crate::policy::document::{At, Idempotency, KeyMode, Maybe, Tool};
+use crate::call::Effect;
+use crate::policy::diagnostic::{Place, Problem};
+use crate::policy::document::{At, Idempotency, KeyMode, Maybe, StatusQuery, Tool};
 
 pub(super) fn find(view: &View<'_>, problems: &mut Vec<Problem>) {
     for (name, tool) in view.tools() {
         let Some(write) = &tool.value.write else { continue };
         if let Some(idempotency) = &write.value.idempotency {
             key(view, name, &tool.value, &idempotency.value, problems);
+        }
+        if let Some(query) = &write.value.status_query {
+            question(view, name, query, problems);
+        }
+    }
+}
+
+/// Reads that the gateway asks itself; they need no agent that may call them.
+pub(super) fn asked<'d>(view: &View<'d>) -> Vec<&'d str> {
+    let writes = view.document.tools.values().filter_map(|tool| tool.value.write.as_ref());
+    let queries = writes.filter_map(|write| write.value.status_query.as_ref());
+    queries.filter_map(|query| Some(query.value.tool.as_ref()?.value.as_str())).collect()
+}
+
+/// The question goes to a read, with arguments that it takes, made of arguments that the write has.
+fn question(view: &View<'_>, name: &str, query: &At<StatusQuery>, problems: &mut Vec<Problem>) {
+    let query_key = query.key;
+    let query = &query.value;
+    let Some(tool) = &query.tool else { return };
+    if !is_read(view, tool, "`status_query`", problems) {
+        return;
+    }
+    let arguments: Vec<_> = query.arguments.iter().flat_map(|all| &all.value).collect();
+    let given: Vec<(&str, Place)> =
+        arguments.iter().map(|(name, at)| (name.as_str(), at.key)).collect();
+    takes(view, &tool.value, &given, query_key, problems);
+    let Some(schema) = view.schema(name) else { return };
+    for from in arguments.iter().filter_map(|(_, at)| at.value.from.as_ref()) {
+        if standing(schema, from.value.tokens()) == Standing::NotDeclared {
+            let message = format!("`{}` is not in the schema of `{name}`", from.value);
+            problems.push(Problem::new("CR2009", from.place, message));
+        }
+    }
+}
+
+/// False: it is a write, which is told, or no tool, which is told elsewhere.
+fn is_read(view: &View<'_>, tool: &At<String>, whose: &str, problems: &mut Vec<Problem>) -> bool {
+    let Some(found) = view.document.tools.get(&tool.value) else { return false };
+    if found.value.effect() == Effect::Read {
+        return true;
+    }
+    let message = format!("{whose} names `{}`, which is a write", tool.value);
+    let hint = "name a read: it is asked as often as need be";
+    problems.push(Problem::new("CR2011", tool.place, message).hint(hint));
+    false
+}
+
+/// Arguments that the gateway will give to a read are ones it takes, and none that it needs is missing.
+fn takes(
+    view: &View<'_>,
+    tool: &str,
+    given: &[(&str, Place)],
+    at: Place,
+    problems: &mut Vec<Problem>,
+) {
+    let Some(schema) = view.schema(tool) else { return };
+    let shape = Shape::of(schema);
+    for (name, place) in given {
+        if shape.step(name).is_none() && !shape.is_open() {
+            let message = format!("`{name}` is no argument of `{tool}`");
+            problems.push(Problem::new("CR2009", *place, message));
+        }
+    }
+    for member in shape.members() {
+        if shape.requires(member) && !given.iter().any(|(name, _)| *name == member) {
+            let message = format!("`{tool}` needs the argument `{member}`");
+            problems.push(Problem::new("CR2009", at, message));
         }
     }
 }

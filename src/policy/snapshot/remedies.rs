@@ -1,8 +1,13 @@
-//! What a tool offers against not knowing, compiled: the key it recognises a write by.
+//! What a tool offers against not knowing, compiled: the key it recognises a write by, a read that tells.
 
 use std::time::Duration;
 
 use http::HeaderName;
+use serde_json::Value;
+
+use crate::call::ToolName;
+use crate::call::pointer::Pointer;
+use crate::policy::predicate::Predicate;
 
 /// `write.idempotency`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,4 +29,28 @@ pub enum SentAs {
     Argument(String),
     /// Not at all: repeating the same request changes nothing.
     Natural,
+}
+
+/// `write.status_query`.
+#[derive(Debug, Clone)]
+pub struct StatusQuery {
+    /// A read.
+    pub tool: ToolName,
+    pub arguments: Vec<(String, QueryArgument)>,
+    /// Both over `{ok, error, status, value}` of the read's answer.
+    pub executed_when: Predicate,
+    pub not_executed_when: Option<Predicate>,
+    /// Between the last sending and the first question, and between two answers that nothing happened.
+    pub settle: Duration,
+    pub tries: u32,
+}
+
+/// Where one argument of the read comes from.
+#[derive(Debug, Clone)]
+pub enum QueryArgument {
+    /// The write's own arguments.
+    From(Pointer),
+    Value(Value),
+    /// The key the write was sent with.
+    Key,
 }

@@ -193,7 +193,7 @@ impl ToolMetrics {
     pub fn write_end(&self, end: &'static str) {
         self.write_ends.inc(&[end]);
     }
-    /// late_answer
+    /// `late_answer`, `resend`, `status_query`
     pub fn write_upgrade(&self, by: &'static str) {
         self.write_upgrades.inc(&[by]);
     }

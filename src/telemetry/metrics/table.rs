@@ -213,7 +213,7 @@ series! {
     #[writes] WRITE_ENDS "checkrein_write_ends_total" Kind::Counter,
         [TOOL, closed!("end", "executed" "not_executed" "unknown")],
         "Writes that were begun, by what is known of their effect.";
-    #[writes] WRITE_UPGRADES "checkrein_write_upgrades_total" Kind::Counter, [TOOL, closed!("by", "late_answer")],
+    #[writes] WRITE_UPGRADES "checkrein_write_upgrades_total" Kind::Counter, [TOOL, closed!("by", "late_answer" "resend" "status_query")],
         "Unknown writes that became known.";
     STORE_WRITABLE "checkrein_store_writable" Kind::State, [],
         "1 while the ledger takes new writes, else 0: writes are refused, reads go on.";

@@ -15,7 +15,9 @@ use checkrein::call::{
     ErrorClass, Evidence, Failed, FrontEnd, Notes, Outcome, Payload, Phase, PolicyName, RunId,
     Source, ToolCall, ToolName, ToolResult, Trace, UpstreamName, Verdict,
 };
-use checkrein::layers::stack::{CallService, Gates, read_stack, refusal_stack, write_stack};
+use checkrein::layers::stack::{
+    CallService, Gates, query_stack, read_stack, refusal_stack, write_stack_asking,
+};
 use checkrein::layers::state::State;
 use checkrein::ledger::Ledger;
 use checkrein::policy::schema::Schema;
@@ -64,6 +66,7 @@ pub(crate) struct Scripted {
     always: Arc<Mutex<Option<Does>>>,
     /// Requests that reached the tool.
     hits: Arc<AtomicU32>,
+    keys: Arc<Mutex<Vec<String>>>,
     running: Arc<AtomicU32>,
 }
 
@@ -81,6 +84,10 @@ impl Scripted {
     }
     pub(crate) fn hits(&self) -> u32 {
         self.hits.load(Ordering::SeqCst)
+    }
+    /// The keys that came with them, "" for none.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.keys.lock().expect("no holder panics").clone()
     }
     pub(crate) fn running(&self) -> u32 {
         self.running.load(Ordering::SeqCst)
@@ -111,6 +118,8 @@ impl Scripted {
         }
         progress.mark(Phase::Sending);
         self.hits.fetch_add(1, Ordering::SeqCst);
+        let key = call.sent_key.as_ref().map_or("", |key| key.as_str()).to_owned();
+        self.keys.lock().expect("no holder panics").push(key);
         self.running.fetch_add(1, Ordering::SeqCst);
         let _running = Running(self.running.clone());
         progress.mark(Phase::Written);
@@ -359,6 +368,7 @@ pub(crate) fn tool(name: &str, effect: Effect) -> Tool {
             pooled: false,
             drain: 30 * S,
             idempotency: None,
+            status_query: None,
         }),
         section: Digest::of(name.as_bytes()),
     }
@@ -485,7 +495,14 @@ impl Rig {
             .map(|(name, tool)| {
                 let stack = match tool.effect {
                     Effect::Read => read_stack(tool, &gates, backend.clone()),
-                    Effect::Write => write_stack(tool, &gates, backend.clone()),
+                    Effect::Write => {
+                        let query =
+                            tool.write.as_ref().and_then(|write| write.status_query.as_ref());
+                        let query = query.map(|query| {
+                            query_stack(&snapshot.tools[&query.tool], &gates, backend.clone())
+                        });
+                        write_stack_asking(tool, &gates, backend.clone(), query)
+                    }
                 };
                 (name.clone(), stack)
             })

@@ -132,6 +132,7 @@ pub(crate) fn tool(effect: Effect, upstream: Upstream) -> Tool {
             pooled: false,
             drain: Duration::from_secs(30),
             idempotency: None,
+            status_query: None,
         }),
         section: Digest::of(b"tool"),
     }
