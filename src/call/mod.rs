@@ -153,6 +153,35 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
+    /// A call of a read that no agent asked for: a probe. It belongs to no run. `None`: names that cannot be.
+    pub fn of_the_gateway(
+        tool: &ToolName,
+        arguments: serde_json::Map<String, serde_json::Value>,
+        time: std::time::Duration,
+    ) -> Option<Self> {
+        let now = Instant::now();
+        Some(Self {
+            id: CallId::new("probe").ok()?,
+            agent: AgentId::new("checkrein").ok()?,
+            run: RunId::new("checkrein-probe").ok()?,
+            tool: tool.clone(),
+            front_end: FrontEnd::ToolsApi,
+            payload: Payload::Arguments(Arguments::from_tree(arguments.into(), 0)?),
+            caller_key: None,
+            began: now,
+            deadline: now + time,
+            admitted: None,
+            single_attempt: true,
+            place: None,
+            handoff: None,
+            entry: None,
+            send_gate: None,
+            sent_key: None,
+            progress: None,
+            trace: Trace::default(),
+        })
+    }
+
     /// The parsed arguments, where there are any.
     pub fn arguments(&self) -> Option<&Arguments> {
         match &self.payload {

@@ -106,6 +106,11 @@ impl Way {
         Ok(Answer { head, body })
     }
 
+    /// Whether the upstream can be reached: one connection, made and closed. Not a byte of HTTP is sent.
+    pub async fn probe(&self) -> Result<(), SendError> {
+        self.connect().await.map(drop)
+    }
+
     async fn connect(&self) -> Result<Connection, SendError> {
         let tls = match &self.tls {
             None => None,

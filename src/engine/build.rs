@@ -2,14 +2,19 @@
 
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
+use tower::ServiceExt;
+
 use super::routes::Routes;
 use crate::backends::Backend;
-use crate::call::Effect;
-use crate::egress::Egress;
+use crate::call::{Effect, ToolCall, Verdict, judge};
+use crate::egress::{Egress, SendError};
 use crate::layers::stack::{
-    CallService, Gates, Inner, query_stack, read_stack, refusal_stack, write_stack_asking,
+    CallService, Gates, Inner, attempt_stack, query_stack, read_stack, refusal_stack,
+    write_stack_asking,
 };
-use crate::policy::snapshot::{Snapshot, Tool};
+use crate::layers::state::ProbeWay;
+use crate::policy::snapshot::{Probe, Snapshot, Tool};
 use crate::telemetry::metrics::{Labels, ToolLabel};
 
 /// Routes to the real tools; idle connections of unchanged upstreams come along from the routes before.
@@ -26,6 +31,9 @@ pub(super) fn routes<S: Inner>(
     egress: Option<Arc<Egress>>,
     inner: &dyn Fn(&Arc<Tool>) -> S,
 ) -> Routes {
+    for tool in gates.snapshot.tools.values() {
+        probes(tool, gates, egress.as_deref(), inner);
+    }
     let stacks = gates.snapshot.tools.iter().map(|(name, tool)| {
         let stack = match tool.effect {
             Effect::Read => read_stack(tool, gates, inner(tool)),
@@ -52,6 +60,68 @@ fn query<S: Inner>(
     let query = tool.write.as_ref()?.status_query.as_ref()?;
     let read = gates.snapshot.tools.get(&query.tool)?;
     (read.effect == Effect::Read).then(|| query_stack(read, gates, inner(read)))
+}
+
+/// How the circuits of a tool and of its upstream are tested, before any stack looks for it.
+fn probes<S: Inner>(
+    tool: &Arc<Tool>,
+    gates: &Gates,
+    egress: Option<&Egress>,
+    inner: &dyn Fn(&Arc<Tool>) -> S,
+) {
+    let state = gates.state.tool(tool);
+    let both = [
+        (&tool.breaker.probe, &state.probe),
+        (&tool.upstream.breaker.probe, &state.upstream.probe),
+    ];
+    for (named, place) in both {
+        let way = match named {
+            None => continue,
+            Some(Probe::Connect) => egress.map(|egress| reach(tool, egress)),
+            Some(Probe::Call { tool, arguments }) => {
+                gates.snapshot.tools.get(tool).filter(|read| read.effect == Effect::Read).map(
+                    |read| ask(read, attempt_stack(read, gates, inner(read)), arguments.clone()),
+                )
+            }
+        };
+        // A read that was left out of the policy in force must not keep a circuit open for ever.
+        if let Some(way) = way.or_else(|| egress.map(|egress| reach(tool, egress))) {
+            // Of several tools of one upstream the first one's is as good as any.
+            place.get_or_init(|| way);
+        }
+    }
+}
+
+/// A connection, made and closed.
+fn reach(tool: &Arc<Tool>, egress: &Egress) -> ProbeWay {
+    let way = egress.way(&tool.upstream);
+    let limit = tool.timeout.connect;
+    ProbeWay(Arc::new(move || {
+        let way = way.clone();
+        Box::pin(async move {
+            match tokio::time::timeout(limit, way.probe()).await {
+                Ok(Ok(())) => Verdict::Good,
+                // Our own rules: nothing was dialled.
+                Ok(Err(SendError::Blocked(_))) => Verdict::Neutral,
+                Ok(Err(_)) | Err(_) => Verdict::Bad,
+            }
+        })
+    }))
+}
+
+/// One attempt of a read.
+fn ask(read: &Arc<Tool>, stack: CallService, arguments: Map<String, Value>) -> ProbeWay {
+    let (name, total) = (read.name.clone(), read.timeout.total);
+    ProbeWay(Arc::new(move || {
+        let call = ToolCall::of_the_gateway(&name, arguments.clone(), total);
+        let answer = call.map(|call| stack.clone().oneshot(call));
+        Box::pin(async move {
+            match answer {
+                Some(answer) => judge::verdict(&answer.await.map(drop)),
+                None => Verdict::Neutral,
+            }
+        })
+    }))
 }
 
 /// Names that may stand in labels.

@@ -2,14 +2,17 @@
 //!
 //! The upstream's circuit hears connect-class failures only, so that one slow tool never shuts its server's others.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::circuit::{Admission, Circuit, Heard, Refused, Shown};
 use super::gate::{Gate, Permit, come_back};
-use super::state::{SharedCircuit, ToolState};
+use super::probe::Prober;
+use super::state::{ProbeWay, SharedCircuit, ToolState};
 use crate::call::code::DenyCode;
 use crate::call::judge::verdict;
 use crate::call::{
@@ -42,20 +45,38 @@ struct Side {
     off: bool,
     /// Only the tool's own circuit has series of its own.
     metrics: Option<Arc<ToolMetrics>>,
+    prober: Option<Arc<Prober>>,
 }
 
 impl Breaker {
-    pub fn new(tool: &Tool, state: &ToolState, metrics: Arc<ToolMetrics>) -> Self {
-        let side = |circuit: &SharedCircuit, mode, metrics| Side {
-            circuit: circuit.clone(),
-            shadow: mode == BreakerMode::Shadow,
-            off: mode == BreakerMode::Disabled,
-            metrics,
+    /// `tasks`, `draining`: where probes run, and until when.
+    pub fn new(
+        tool: &Tool,
+        state: &ToolState,
+        metrics: Arc<ToolMetrics>,
+        tasks: &TaskTracker,
+        draining: &CancellationToken,
+    ) -> Self {
+        let prober = |circuit: &SharedCircuit, way: &OnceLock<ProbeWay>, metrics| {
+            let way = way.get()?.clone();
+            let (tasks, draining) = (tasks.clone(), draining.clone());
+            Some(Prober::new(circuit.clone(), way, metrics, tasks, draining))
         };
-        let upstream = side(&state.upstream.circuit, tool.upstream.breaker.mode, None);
+        let side = |circuit: &SharedCircuit, mode, way, metrics: Option<Arc<_>>| {
+            let off = mode == BreakerMode::Disabled;
+            Side {
+                circuit: circuit.clone(),
+                shadow: mode == BreakerMode::Shadow,
+                off,
+                prober: if off { None } else { prober(circuit, way, metrics.clone()) },
+                metrics,
+            }
+        };
+        let (wide, mode) = (&state.upstream, tool.upstream.breaker.mode);
+        let upstream = side(&wide.circuit, mode, &wide.probe, None);
         Self(Arc::new(Inner {
             tool: tool.name.clone(),
-            own: side(&state.circuit, tool.breaker.mode, Some(metrics.clone())),
+            own: side(&state.circuit, tool.breaker.mode, &state.probe, Some(metrics.clone())),
             upstream: (!upstream.off).then_some(upstream),
             count_by_attempt: tool.breaker.count_by_attempt,
             metrics,
@@ -118,6 +139,9 @@ impl Side {
         let answer = act(&mut circuit);
         let moves = circuit.take_moves();
         drop(circuit);
+        if let Some(prober) = self.prober.as_ref().filter(|_| !moves.is_empty()) {
+            prober.wake();
+        }
         if let Some(metrics) = &self.metrics {
             for (from, to) in moves {
                 metrics.transition(from.as_str(), to.as_str());

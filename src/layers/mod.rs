@@ -16,6 +16,7 @@ pub mod allowlist;
 
 pub mod arguments;
 
+pub mod probe;
 pub mod replay;
 
 pub mod deadline;

@@ -148,11 +148,16 @@ pub fn write_stack_asking<S: Inner>(
 /// The way of a write's second sending, under the key its tool recognises: for the ledger's resolver alone. Its call
 /// has passed every gate of `write_stack` before.
 pub fn resend_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallService {
+    // What is known of the write stays unknown, so there is nothing to drain for.
+    attempt_stack(tool, gates, inner)
+}
+
+/// One attempt and its limits: of a second sending, or of a probe.
+pub fn attempt_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallService {
     let with = make::Maker::new(tool, gates);
     let stack = ServiceBuilder::new()
         .layer(GateLayer::new(with.bulkhead()))
         .layer(GateLayer::new(with.rate_limit()))
-        // What is known of the write stays unknown, so there is nothing to drain for.
         .layer(TimeoutLayer { limits: tool.timeout, then: Then::Cancel, attempts: with.attempts() })
         .service(inner);
     CallService::new(stack)

@@ -7,7 +7,7 @@ mod by_hand;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::circuit::{Circuit, Shown};
 use super::rate_limit::{Bucket, Keyed};
 use super::retry_budget::RetryBudget;
-use crate::call::{AgentId, ToolName, UpstreamName};
+use crate::call::{AgentId, ToolName, UpstreamName, Verdict};
 use crate::policy::snapshot::{BreakerMode, Per, RateLimit, RunPolicy, Snapshot, Tool, Upstream};
 use crate::telemetry::metrics::{Metrics, StateView, ToolStateView, UpstreamStateView};
 use crate::telemetry::record::wall_clock;
@@ -137,6 +137,20 @@ pub struct ToolState {
     pub call_time: Arc<CallTime>,
     pub bucket: Option<ToolBucket>,
     pub upstream: Arc<UpstreamState>,
+    /// How a broken tool is tested, where its policy names a way; set once, before its stacks are made.
+    pub probe: OnceLock<ProbeWay>,
+}
+
+/// One probe: what it says of the tool.
+#[derive(Clone)]
+pub struct ProbeWay(pub Arc<dyn Fn() -> Probing + Send + Sync>);
+
+pub type Probing = std::pin::Pin<Box<dyn Future<Output = Verdict> + Send>>;
+
+impl std::fmt::Debug for ProbeWay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ProbeWay")
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -152,6 +166,7 @@ pub struct UpstreamState {
     pub places: Arc<Places>,
     pub bucket: Option<Arc<Bucket>>,
     pub retry_budget: Arc<Mutex<RetryBudget>>,
+    pub probe: OnceLock<ProbeWay>,
 }
 
 /// Live state of one agent.
@@ -430,6 +445,7 @@ fn upstream_state(old: Option<&Arc<UpstreamState>>, upstream: &Upstream) -> Upst
             upstream.rate_limit.as_ref(),
         ),
         retry_budget: old_budget.cloned().unwrap_or_else(fresh),
+        probe: OnceLock::new(),
     }
 }
 
@@ -458,6 +474,7 @@ fn tool_state(
         call_time: old.map(|state| state.call_time.clone()).unwrap_or_default(),
         bucket,
         upstream,
+        probe: OnceLock::new(),
     }
 }
 

@@ -89,7 +89,7 @@ pub struct Backoff {
     pub jitter: Maybe<Duration>,
 }
 
-/// `probe`, `probe_every` and `is_error` are not in this build.
+/// `is_error` is not in this build.
 #[derive(Debug, Clone)]
 pub struct Breaker {
     pub mode: Maybe<BreakerMode>,
@@ -100,6 +100,8 @@ pub struct Breaker {
     pub slow_ratio: Maybe<Ratio>,
     pub open_for: Maybe<Duration>,
     pub open_max: Maybe<Duration>,
+    pub probe: Maybe<Probe>,
+    pub probe_every: Maybe<Duration>,
 }
 
 #[derive(Debug, Clone)]

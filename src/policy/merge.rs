@@ -6,15 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::document as written;
 use super::document::{
     Backoff, Breaker, Bucket, Document, Fuse, Maybe, Ratio, Retry, Run, Timeout, Tool, Upstream,
 };
 use super::profiles::{self, Builtin, EXTERNAL_HTTP};
 use super::snapshot::{
-    BackoffMode, BackoffPolicy, BreakerMode, BreakerPolicy, FusePolicy, Per, RateLimit,
+    BackoffMode, BackoffPolicy, BreakerMode, BreakerPolicy, FusePolicy, Per, Probe, RateLimit,
     RatioPolicy, RetryBudgetPolicy, RetryPolicy, RunPolicy, SlowPolicy, Timeouts,
 };
-use crate::call::PolicyName;
+use crate::call::{PolicyName, ToolName};
 
 /// The run of agents that name none, and its name.
 pub const DEFAULT_RUN: &str = "default";
@@ -146,6 +147,8 @@ fn breaker_default(consecutive_failures: u32) -> BreakerPolicy {
         open_max: Duration::from_secs(60),
         open_jitter_permille: OPEN_JITTER_PERMILLE,
         probe_deadline: EXTERNAL_HTTP.total + PROBE_GRACE,
+        probe: None,
+        probe_every: None,
     }
 }
 
@@ -155,6 +158,10 @@ fn lay_breaker(over: &Maybe<Breaker>, under: &mut BreakerPolicy) {
     lay(&over.count_by_attempt, &mut under.count_by_attempt);
     lay(&over.open_for, &mut under.open_for);
     lay(&over.open_max, &mut under.open_max);
+    if let Some(probe) = over.probe.as_ref().and_then(|probe| compiled(&probe.value)) {
+        under.probe = Some(probe);
+    }
+    under.probe_every = get(&over.probe_every).or(under.probe_every);
     under.consecutive_failures =
         get(&over.consecutive_failures).map_or(under.consecutive_failures, narrow);
     if let Some(written) = &over.failure_ratio {
@@ -168,6 +175,17 @@ fn lay_breaker(over: &Maybe<Breaker>, under: &mut BreakerPolicy) {
         let ratio = ratio(&written.value, before.map(|slow| slow.ratio));
         under.slow_ratio = Some(SlowPolicy { ratio, slower_than });
     }
+}
+
+/// `None`: it names what cannot be a tool, which is told elsewhere.
+fn compiled(probe: &written::Probe) -> Option<Probe> {
+    Some(match probe {
+        written::Probe::Connect => Probe::Connect,
+        written::Probe::Call { tool, arguments } => {
+            let tool = ToolName::new(&tool.value).ok()?;
+            Probe::Call { tool, arguments: arguments.clone() }
+        }
+    })
 }
 
 fn ratio(written: &Ratio, before: Option<RatioPolicy>) -> RatioPolicy {

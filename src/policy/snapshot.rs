@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method};
 use ipnet::IpNet;
 
-pub use self::remedies::{Idempotency, QueryArgument, SentAs, StatusQuery};
+pub use self::remedies::{Idempotency, Probe, QueryArgument, SentAs, StatusQuery};
 use super::schema::Schema;
 use crate::call::pointer::{Path, Pointer};
 use crate::call::{AgentId, Digest, Effect, PolicyName, ToolName, UpstreamName};
@@ -338,6 +338,10 @@ pub struct BreakerPolicy {
     pub open_jitter_permille: u32,
     /// How long one probe may hold the half-open slot: the attempt's total + 1 s.
     pub probe_deadline: Duration,
+    /// With one, no real call is spent on testing.
+    pub probe: Option<Probe>,
+    /// Between two probes; `None` = 1 s in the first 30 s of an outage, then 5 s.
+    pub probe_every: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,10 @@
 //! Writes at tools that help, through the whole gateway: the wire, the ledger, the answer.
 
-use crate::support::{Fixture, Form, Reply, ScriptedTool};
+use std::time::Duration;
+
+use crate::support::{Fixture, Form, Reply, ScriptedTool, wait_for};
+
+const SOON: Duration = Duration::from_secs(10);
 
 fn order(reference: &str) -> String {
     format!(r#"{{"order_ref":"{reference}","sku":"s","qty":1}}"#)
@@ -76,4 +80,41 @@ async fn a_key_among_the_arguments_is_neither_shown_to_models_nor_taken_from_the
     assert_eq!(answer["ok"], true, "{answer}");
     let body: serde_json::Value = serde_json::from_slice(&tool.last().body).expect("JSON");
     assert_eq!(body["request_key"].as_str().map(str::len), Some(43));
+}
+
+/// A tool that was down is used again within seconds, and no write was spent to find out.
+#[tokio::test]
+async fn a_named_probe_finds_out_that_a_tool_is_back() {
+    for probe in ["connect", "{ tool: list_regions }"] {
+        let address = ScriptedTool::refused_address().await;
+        let breaker = format!(
+            "breaker: {{ consecutive_failures: 2, open_for: 1h, open_max: 1h, probe: {probe}, probe_every: 50ms }}"
+        );
+        let fixture = Fixture::new().tool("create_order", &breaker);
+        let gateway =
+            crate::support::Gateway::start(&fixture.text(&format!("http://{address}"))).await;
+        let agent = gateway.agent(Form::OpenaiChat, "r");
+        for n in 0..2 {
+            let answer =
+                agent.call("create_order", &format!("c{n}"), &order(&format!("P{n}"))).await;
+            assert_eq!(answer.json()["error"], "upstream_unreachable");
+        }
+        assert_eq!(
+            agent.call("create_order", "c3", &order("P3")).await.json()["error"],
+            "circuit_open"
+        );
+        let bad = async || {
+            let labels = [("tool", "create_order"), ("verdict", "bad")];
+            gateway.metrics().await.sum("checkrein_breaker_probes_total", &labels) >= 2.0
+        };
+        wait_for("two probes", SOON, bad).await;
+        let tool = ScriptedTool::start_at(address).await;
+        let closed = async || {
+            let labels = [("tool", "create_order"), ("state", "closed")];
+            gateway.metrics().await.value("checkrein_breaker_state", &labels) == 1.0
+        };
+        wait_for("the circuit to close", SOON, closed).await;
+        assert_eq!(tool.hits("/create"), 0);
+        assert_eq!(agent.call("create_order", "c4", &order("P4")).await.json()["ok"], true);
+    }
 }

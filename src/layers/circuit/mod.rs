@@ -14,6 +14,10 @@ use window::Window;
 
 /// After this long closed, with a good verdict and no bad one, one earlier opening is forgotten.
 const HEALTHY_SPELL: Duration = Duration::from_secs(60);
+/// Named probes follow each other closely for so long, then less so.
+const YOUNG_OUTAGE: Duration = Duration::from_secs(30);
+const PROBE_SOON: Duration = Duration::from_secs(1);
+const PROBE_LATER: Duration = Duration::from_secs(5);
 /// Doublings of `open_for` past which every shift has long passed `open_max`.
 const MAX_DOUBLINGS: u32 = 32;
 
@@ -119,6 +123,8 @@ pub struct Circuit {
     slow: Option<Window>,
     /// When it last left `Closed`.
     down_since: Instant,
+    /// When the next named probe is due.
+    probe_at: Instant,
     next_slot: u64,
     moved_at: Option<Instant>,
     /// Transitions since they were last taken, for metrics.
@@ -148,6 +154,7 @@ impl Circuit {
             openings: 0,
             spell: Spell { start: now, good: false },
             down_since: now,
+            probe_at: now,
             next_slot: 0,
             moved_at: None,
             moves: Vec::new(),
@@ -165,6 +172,9 @@ impl Circuit {
         match self.state {
             State::Closed { .. } => Ok(Admission { generation: self.generation, slot: None }),
             State::Isolated => Err(Refused::Isolated { since: self.down_since }),
+            State::Open { .. } | State::HalfOpen { slot: None } if self.named() => {
+                Err(self.refused_until(self.probe_at, now))
+            }
             State::Open { until } if now < until => Err(self.refused_until(until, now)),
             State::Open { .. } => {
                 self.enter(State::HalfOpen { slot: None }, now);
@@ -173,6 +183,46 @@ impl Circuit {
             State::HalfOpen { slot: Some(slot) } => Err(self.refused_until(slot.deadline, now)),
             State::HalfOpen { slot: None } => Ok(self.take_slot(now)),
         }
+    }
+
+    /// A probe in place of real calls, where the policy names one and it is due: it holds the slot as a call would.
+    pub fn admit_probe(&mut self, now: Instant) -> Option<Admission> {
+        self.catch_up(now);
+        if !self.named() || now < self.probe_at {
+            return None;
+        }
+        match self.state {
+            State::Open { .. } => {
+                self.enter(State::HalfOpen { slot: None }, now);
+                Some(self.take_slot(now))
+            }
+            State::HalfOpen { slot: None } => Some(self.take_slot(now)),
+            State::HalfOpen { slot: Some(_) } | State::Closed { .. } | State::Isolated => None,
+        }
+    }
+
+    /// When to look whether a probe is due; `None` = not before it opens again.
+    pub fn next_probe(&self) -> Option<Instant> {
+        match self.state {
+            State::HalfOpen { slot: Some(slot) } if self.named() => Some(slot.deadline),
+            State::Open { .. } | State::HalfOpen { .. } if self.named() => Some(self.probe_at),
+            State::Open { .. }
+            | State::HalfOpen { .. }
+            | State::Closed { .. }
+            | State::Isolated => None,
+        }
+    }
+
+    fn named(&self) -> bool {
+        self.policy.probe.is_some()
+    }
+
+    /// How long until the next probe: often while an outage is young, so that its end is noticed within seconds.
+    fn probe_pause(&mut self, now: Instant) -> Duration {
+        let young = now.saturating_duration_since(self.down_since) < YOUNG_OUTAGE;
+        let default = if young { PROBE_SOON } else { PROBE_LATER };
+        let pause = self.policy.probe_every.unwrap_or(default);
+        self.lengthened(pause)
     }
 
     /// Hears how an admitted call ended; `took` is the time of the attempt that decided it.
@@ -191,9 +241,15 @@ impl Circuit {
             (State::Closed { .. }, Verdict::Good | Verdict::Bad) => {
                 self.count(verdict == Verdict::Bad, took, now);
             }
-            (State::HalfOpen { .. }, Verdict::Good) => self.close(false, now),
+            // A probe says less than a real call: until one has succeeded, the first failure opens again.
+            (State::HalfOpen { .. }, Verdict::Good) => self.close(self.named(), now),
+            (State::HalfOpen { .. }, Verdict::Bad) if self.named() => {
+                self.probe_at = now + self.probe_pause(now);
+                self.enter(State::Open { until: self.probe_at }, now);
+            }
             (State::HalfOpen { .. }, Verdict::Bad) => self.open(now),
             (State::HalfOpen { .. }, Verdict::Neutral) => {
+                self.probe_at = now + self.probe_pause(now);
                 self.state = State::HalfOpen { slot: None }
             }
             (State::Closed { .. }, Verdict::Neutral)
@@ -228,7 +284,7 @@ impl Circuit {
         match self.state {
             State::Closed { .. } => Shown::Closed,
             State::Isolated => Shown::Isolated,
-            State::Open { until } if now < until => Shown::Open,
+            State::Open { until } if now < until || self.named() => Shown::Open,
             State::Open { .. } | State::HalfOpen { .. } => Shown::HalfOpen,
         }
     }
@@ -265,6 +321,7 @@ impl Circuit {
             && now >= deadline
         {
             let until = deadline + self.open_time();
+            self.probe_at = deadline + self.probe_pause(deadline);
             self.enter(State::Open { until }, deadline);
         }
     }
@@ -329,7 +386,10 @@ impl Circuit {
     fn open(&mut self, now: Instant) {
         self.openings = self.openings.saturating_add(1);
         let until = now + self.open_time();
+        // A probe that was good in front of a tool that is ill would spend a real call each time it is asked.
+        let fooled = matches!(self.state, State::Closed { trial: true, .. });
         self.enter(State::Open { until }, now);
+        self.probe_at = if fooled { until } else { now + self.probe_pause(now) };
     }
 
     fn close(&mut self, trial: bool, now: Instant) {
@@ -345,7 +405,10 @@ impl Circuit {
         let doublings = self.openings.saturating_sub(1).min(MAX_DOUBLINGS);
         let grown =
             self.policy.open_for.saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX));
-        let base = grown.min(self.policy.open_max);
+        self.lengthened(grown.min(self.policy.open_max))
+    }
+
+    fn lengthened(&mut self, base: Duration) -> Duration {
         let most = base.as_nanos() * u128::from(self.policy.open_jitter_permille) / 1000;
         let most = u64::try_from(most).unwrap_or(u64::MAX);
         base.saturating_add(Duration::from_nanos(self.rng.u64(0..=most)))

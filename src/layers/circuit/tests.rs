@@ -20,6 +20,8 @@ fn policy() -> BreakerPolicy {
         open_max: 2 * OPEN,
         open_jitter_permille: 0,
         probe_deadline: PROBE,
+        probe: None,
+        probe_every: None,
     }
 }
 
@@ -415,4 +417,80 @@ proptest! {
             prop_assert!(now <= latest);
         }
     }
+}
+
+fn named() -> BreakerPolicy {
+    BreakerPolicy { probe: Some(crate::policy::snapshot::Probe::Connect), ..policy() }
+}
+
+#[test]
+fn with_a_named_probe_no_call_is_let_through_an_open_circuit_at_any_time() {
+    let mut rig = Rig::new(named());
+    rig.open();
+    assert_eq!(rig.wait(), S, "until the next probe");
+    rig.pass(100 * S);
+    assert_eq!(rig.shown(), Shown::Open);
+    assert!(rig.circuit.admit(rig.now).is_err());
+    let probe = rig.circuit.admit_probe(rig.now).expect("due");
+    assert!(probe.is_probe());
+    assert_eq!(rig.wait(), PROBE, "while one is under way");
+    assert!(rig.circuit.admit_probe(rig.now).is_none(), "one at a time");
+}
+
+#[test]
+fn a_named_probe_comes_every_second_in_a_young_outage_and_every_five_in_an_old_one() {
+    let mut rig = Rig::new(named());
+    rig.open();
+    let began = rig.now;
+    let mut probes = Vec::new();
+    while rig.now < began + 60 * S {
+        rig.now = rig.circuit.next_probe().expect("open");
+        let probe = rig.circuit.admit_probe(rig.now).expect("due");
+        probes.push((rig.now - began).as_secs());
+        rig.record(probe, Verdict::Bad);
+        assert_eq!(rig.shown(), Shown::Open);
+    }
+    let young: Vec<u64> = (1..=30).collect();
+    assert_eq!(probes[..30], young);
+    assert_eq!(probes[30..], [35, 40, 45, 50, 55, 60]);
+    let mut rig = Rig::new(BreakerPolicy { probe_every: Some(3 * S), ..named() });
+    rig.open();
+    assert_eq!(rig.wait(), 3 * S);
+}
+
+#[test]
+fn a_good_named_probe_closes_on_trial_and_one_bad_call_opens_again_for_the_whole_time() {
+    let mut rig = Rig::new(named());
+    rig.open();
+    rig.pass(S);
+    let probe = rig.circuit.admit_probe(rig.now).expect("due");
+    assert_eq!(rig.record(probe, Verdict::Good), Heard::Taken);
+    assert_eq!(rig.shown(), Shown::Closed);
+    assert!(rig.circuit.next_probe().is_none());
+    rig.call(Verdict::Bad);
+    assert_eq!(rig.shown(), Shown::Open, "the probe is well, the tool is not");
+    assert_eq!(rig.wait(), 2 * OPEN, "a real call is spent once in the open time");
+    rig.pass(2 * OPEN);
+    let probe = rig.circuit.admit_probe(rig.now).expect("due");
+    rig.record(probe, Verdict::Good);
+    rig.call(Verdict::Good);
+    rig.call(Verdict::Bad);
+    assert_eq!(rig.shown(), Shown::Closed, "a good call ended the trial");
+}
+
+#[test]
+fn a_named_probe_that_says_nothing_or_never_ends_is_followed_by_another() {
+    let mut rig = Rig::new(named());
+    rig.open();
+    rig.pass(S);
+    let probe = rig.circuit.admit_probe(rig.now).expect("due");
+    rig.record(probe, Verdict::Neutral);
+    assert!(rig.circuit.admit(rig.now).is_err());
+    rig.pass(S);
+    let lost = rig.circuit.admit_probe(rig.now).expect("due again");
+    rig.pass(PROBE);
+    assert!(rig.circuit.admit(rig.now).is_err());
+    rig.pass(S);
+    assert!(rig.circuit.admit_probe(rig.now).is_some());
+    assert_eq!(rig.record(lost, Verdict::Good), Heard::Late);
 }

@@ -40,7 +40,7 @@ impl<'a> Maker<'a> {
     pub(super) fn new(tool: &'a Arc<Tool>, gates: &'a Gates) -> Self {
         let state = gates.state.tool(tool);
         let metrics = gates.metrics.tool(tool.name.as_str());
-        let breaker = Breaker::new(tool, &state, metrics.clone());
+        let breaker = Breaker::new(tool, &state, metrics.clone(), &gates.tasks, &gates.draining);
         Self { tool, gates, state, metrics, breaker }
     }
 

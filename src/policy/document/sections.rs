@@ -95,9 +95,9 @@ impl Breaker {
             slow_ratio: f.optional("slow_ratio", Record { name: "", fields: Ratio::slow_fields }),
             open_for: f.optional("open_for", DURATION),
             open_max: f.optional("open_max", DURATION),
+            probe: f.optional("probe", remedies::ProbeKind),
+            probe_every: f.optional("probe_every", DURATION),
         };
-        f.absent("probe");
-        f.absent("probe_every");
         f.absent("is_error");
         breaker
     }

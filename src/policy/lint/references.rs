@@ -124,6 +124,9 @@ fn unknown_names(view: &View<'_>, problems: &mut Vec<Problem>) {
         let query = tool.write.as_ref().and_then(|write| write.value.status_query.as_ref());
         check("tool", query.and_then(|query| query.value.tool.as_ref()), &known_tools);
     }
+    for tool in super::remedies::probed(view) {
+        check("tool", Some(tool), &known_tools);
+    }
     for agent in document.agents.values().map(|agent| &agent.value) {
         for (tool, schema) in agent.constraints.iter().flat_map(|constraints| &constraints.value) {
             let place = schema.key;

@@ -7,9 +7,16 @@ use super::shape::{Shape, Standing, standing};
 use super::{View, entries};
 use crate::call::Effect;
 use crate::policy::diagnostic::{Place, Problem};
-use crate::policy::document::{At, Idempotency, KeyMode, Maybe, StatusQuery, Tool};
+use crate::policy::document::{At, Idempotency, KeyMode, Maybe, Probe, StatusQuery, Tool};
 
 pub(super) fn find(view: &View<'_>, problems: &mut Vec<Problem>) {
+    for probe in probes(view) {
+        let Probe::Call { tool, arguments } = &probe.value else { continue };
+        if is_read(view, tool, "`probe`", problems) {
+            let given: Vec<_> = arguments.keys().map(|name| (name.as_str(), probe.place)).collect();
+            takes(view, &tool.value, &given, probe.key, problems);
+        }
+    }
     for (name, tool) in view.tools() {
         let Some(write) = &tool.value.write else { continue };
         if let Some(idempotency) = &write.value.idempotency {
@@ -25,7 +32,25 @@ pub(super) fn find(view: &View<'_>, problems: &mut Vec<Problem>) {
 pub(super) fn asked<'d>(view: &View<'d>) -> Vec<&'d str> {
     let writes = view.document.tools.values().filter_map(|tool| tool.value.write.as_ref());
     let queries = writes.filter_map(|write| write.value.status_query.as_ref());
-    queries.filter_map(|query| Some(query.value.tool.as_ref()?.value.as_str())).collect()
+    let queries = queries.filter_map(|query| Some(query.value.tool.as_ref()?.value.as_str()));
+    queries.chain(probed(view).map(|tool| tool.value.as_str())).collect()
+}
+
+/// Every `breaker.probe`.
+fn probes<'d>(view: &View<'d>) -> impl Iterator<Item = &'d At<Probe>> {
+    let document = view.document;
+    let profiles = document.profiles.values().filter_map(|at| at.value.breaker.as_ref());
+    let upstreams = document.upstreams.values().filter_map(|at| at.value.breaker.as_ref());
+    let tools = document.tools.values().filter_map(|at| at.value.breaker.as_ref());
+    profiles.chain(upstreams).chain(tools).filter_map(|breaker| breaker.value.probe.as_ref())
+}
+
+/// The tools they name.
+pub(super) fn probed<'d>(view: &View<'d>) -> impl Iterator<Item = &'d At<String>> {
+    probes(view).filter_map(|probe| match &probe.value {
+        Probe::Call { tool, .. } => Some(tool),
+        Probe::Connect => None,
+    })
 }
 
 /// The question goes to a read, with arguments that it takes, made of arguments that the write has.

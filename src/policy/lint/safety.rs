@@ -71,7 +71,7 @@ fn write_promises(view: &View<'_>, name: &str, tool: &At<Tool>, problems: &mut V
         problems.push(Problem::new("CR3013", pooled.place, message));
     }
     let breaker = merge::tool(view.document, &tool.value).breaker;
-    if breaker.mode == BreakerMode::Enforce {
+    if breaker.mode == BreakerMode::Enforce && breaker.probe.is_none() {
         let message = format!(
             "after an outage the next real call of the write `{name}` is the one that tests it"
         );

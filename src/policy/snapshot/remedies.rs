@@ -1,9 +1,9 @@
-//! What a tool offers against not knowing, compiled: the key it recognises a write by, a read that tells.
+//! What a tool offers against not knowing, compiled: the key it recognises a write by, a read that tells, a probe.
 
 use std::time::Duration;
 
 use http::HeaderName;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::call::ToolName;
 use crate::call::pointer::Pointer;
@@ -53,4 +53,13 @@ pub enum QueryArgument {
     Value(Value),
     /// The key the write was sent with.
     Key,
+}
+
+/// `breaker.probe`: what tests a broken tool in place of a real call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Probe {
+    /// TCP, and TLS where the upstream has it.
+    Connect,
+    /// One attempt of a read.
+    Call { tool: ToolName, arguments: Map<String, Value> },
 }

@@ -144,6 +144,7 @@ pub(crate) const HOMES: &[(&str, &[&str])] = &[
         &[
             "store/writer",
             "layers/detach",
+            "layers/probe",
             "layers/timeout",
             "backends",
             "egress/client",
@@ -156,6 +157,7 @@ pub(crate) const HOMES: &[(&str, &[&str])] = &[
     (
         "tokio::time::sleep", // sleep_until too: back-off, the one timer of an attempt, settle, poll, EMFILE, demo
         &[
+            "layers/probe",
             "layers/retry",
             "layers/timeout",
             "ledger/resolver",
@@ -185,7 +187,7 @@ pub(crate) const NO_SERDE: &[&str] = &["call", "layers", "engine", "ledger"];
 
 /// In `layers/`, what every layer may lean on; otherwise no layer knows another.
 pub(crate) const SHARED_BY_LAYERS: &[&str] =
-    &["gate", "state", "circuit", "backoff", "retry_budget"];
+    &["gate", "state", "circuit", "probe", "backoff", "retry_budget"];
 
 /// Files of `layers/` that put layers together.
 pub(crate) const LAYERS_TOGETHER: &[&str] = &["mod", "stack", "state"];

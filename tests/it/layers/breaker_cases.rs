@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::rig::{
     Does, MS, Rig, S, advance, breaker, code, denied, failed, retries, start, status, tool,
+    tool_name, unreachable_tool,
 };
 
 fn read(threshold: u32, open_for: Duration) -> Tool {
@@ -341,4 +342,61 @@ async fn a_call_that_outlives_a_reload_says_nothing_to_the_new_circuit() {
     assert_eq!(code(&before.await.expect("no panic")), "tool_unavailable");
     assert_eq!(rig.gates.state.view().tools[0].breaker, "closed");
     assert_eq!(code(&rig.ask("look").await), "ok");
+}
+
+/// A write whose circuit is tested by a read, and the way there.
+fn probed_rig() -> Rig {
+    use checkrein::policy::snapshot::Probe;
+    let look = tool_name("look");
+    let mut pay = tool("pay", Effect::Write);
+    let probe = Some(Probe::Call { tool: look, arguments: serde_json::Map::new() });
+    pay.breaker = checkrein::policy::snapshot::BreakerPolicy { probe, ..breaker(3, 30 * S) };
+    Rig::of(vec![pay, tool("look", Effect::Read)])
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_twenty_seconds_costs_few_requests_and_ends_within_seconds() {
+    let rig = probed_rig();
+    rig.backend.always(Does::Fail(Duration::ZERO, status(503)));
+    let mut refused = 0;
+    for _ in 0..1800 {
+        let outcome = rig.ask("pay").await;
+        refused += u32::from(code(&outcome) == "circuit_open");
+        advance(Duration::from_micros(11_111)).await;
+    }
+    assert_eq!(refused, 1797, "no call, read or write, is spent as a probe");
+    assert!(rig.backend.hits() <= 60, "{} requests", rig.backend.hits());
+    assert!(rig.backend.hits() >= 20);
+    rig.backend.always(Does::Answer(MS, "{}"));
+    let back = Instant::now();
+    while code(&rig.ask("pay").await) != "ok" {
+        assert!(back.elapsed() < 2 * S, "back within seconds");
+        advance(11 * MS).await;
+    }
+    let probes = rig.metric("checkrein_breaker_probes_total", &["\"pay\""]);
+    assert_eq!(rig.metric("checkrein_breaker_probes_total", &["\"pay\"", "\"good\""]), 1.0);
+    assert!((19.0..25.0).contains(&probes), "{probes}");
+    advance(60 * S).await;
+    assert_eq!(
+        rig.metric("checkrein_breaker_probes_total", &["\"pay\""]),
+        probes,
+        "none while closed"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn probes_end_with_the_drain() {
+    let rig = probed_rig();
+    rig.backend.always(Does::Fail(Duration::ZERO, status(503)));
+    for _ in 0..3 {
+        assert_eq!(code(&rig.ask("pay").await), "outcome_unknown");
+    }
+    advance(5 * S).await;
+    let hits = rig.backend.hits();
+    assert!(hits > 3);
+    rig.gates.draining.cancel();
+    rig.gates.tasks.close();
+    rig.gates.tasks.wait().await;
+    advance(60 * S).await;
+    assert_eq!(rig.backend.hits(), hits);
 }

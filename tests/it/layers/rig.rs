@@ -13,12 +13,12 @@ use checkrein::call::code::FailCode;
 use checkrein::call::{
     AgentId, Arguments, CallError, CallId, Class, Content, Delivery, Denied, Digest, Effect,
     ErrorClass, Evidence, Failed, FrontEnd, Notes, Outcome, Payload, Phase, PolicyName, RunId,
-    Source, ToolCall, ToolName, ToolResult, Trace, UpstreamName, Verdict,
+    Source, ToolCall, ToolName, ToolResult, Trace, UpstreamName, Verdict, judge,
 };
 use checkrein::layers::stack::{
-    CallService, Gates, query_stack, read_stack, refusal_stack, write_stack_asking,
+    CallService, Gates, attempt_stack, query_stack, read_stack, refusal_stack, write_stack_asking,
 };
-use checkrein::layers::state::State;
+use checkrein::layers::state::{ProbeWay, State};
 use checkrein::ledger::Ledger;
 use checkrein::policy::schema::Schema;
 use checkrein::policy::snapshot::*;
@@ -269,6 +269,8 @@ pub(crate) fn breaker(consecutive_failures: u32, open_for: Duration) -> BreakerP
         open_max: open_for,
         open_jitter_permille: 0,
         probe_deadline: 11 * S,
+        probe: None,
+        probe_every: None,
     }
 }
 
@@ -489,6 +491,17 @@ impl Rig {
             agent_label: true,
         });
         gates.state.adopt(&snapshot);
+        for tool in snapshot.tools.values() {
+            let Some(Probe::Call { tool: read, .. }) = &tool.breaker.probe else { continue };
+            let stack = attempt_stack(&snapshot.tools[read], &gates, backend.clone());
+            let (read, total) = (read.clone(), 10 * S);
+            let way = ProbeWay(Arc::new(move || {
+                let call = ToolCall::of_the_gateway(&read, serde_json::Map::new(), total);
+                let answer = stack.clone().oneshot(call.expect("sound names"));
+                Box::pin(async move { judge::verdict(&answer.await.map(drop)) })
+            }));
+            gates.state.tool(tool).probe.set(way).expect("set once");
+        }
         let stacks = snapshot
             .tools
             .iter()

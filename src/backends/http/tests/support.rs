@@ -45,6 +45,8 @@ fn breaker() -> BreakerPolicy {
         open_max: Duration::from_secs(60),
         open_jitter_permille: 0,
         probe_deadline: Duration::from_secs(61),
+        probe: None,
+        probe_every: None,
     }
 }
 
