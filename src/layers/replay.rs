@@ -1,6 +1,7 @@
 //! Asks the ledger before anything is paid: a finished write answers from it, an unknown one blocks, one in flight
 //! is joined. No tool is touched for that, so no token, breaker or place is needed.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::gate::{Answering, Below, take_ready};
 use crate::call::code::DenyCode;
 use crate::call::operation::{Operation, OperationKey, OperationScope, operation};
 use crate::call::{
-    CallError, Denied, Detail, Failed, Handoff, Outcome, Source, ToolCall, ToolResult,
+    AgentId, CallError, Denied, Detail, Failed, Handoff, Outcome, Source, ToolCall, ToolResult,
 };
 use crate::ledger::resolver::{Hands, Settled, Waiting};
 use crate::ledger::{Begin, Intent, Join, Joined, Ledger, Ticket};
@@ -31,6 +32,8 @@ pub struct ReplayLayer {
     pub metrics: Arc<ToolMetrics>,
     /// What helps with this tool's unknown writes.
     pub hands: Option<Arc<Hands>>,
+    /// Agents that only rehearse: nothing is sent for them, not even a second time.
+    pub rehearsing: Arc<HashSet<AgentId>>,
 }
 
 impl<S> Layer<S> for ReplayLayer {
@@ -169,10 +172,8 @@ impl ReplayLayer {
 
     /// Tries to settle what stands in the way of this call. True: ask the ledger again.
     async fn settled(&self, call: &ToolCall, intent: &Intent, denied: &Denied) -> bool {
-        let Some(hands) = self.hands.as_ref().filter(|_| denied.code == DenyCode::ReviewRequired)
-        else {
-            return false;
-        };
+        let may = denied.code == DenyCode::ReviewRequired && !self.rehearsing.contains(&call.agent);
+        let Some(hands) = self.hands.as_ref().filter(|_| may) else { return false };
         let waiting = waiting(call, intent);
         match self.ledger.resolver().settle(&self.ledger, hands, waiting).await {
             Settled::Known(_) | Settled::Elsewhere => true,

@@ -235,6 +235,7 @@ impl Ledger {
         self.book.sweep(Instant::now());
         self.book.forget_rows();
         self.book.pay_owed();
+        self.resolver.sweep(self);
     }
 
     /// All that was handed in is on record, and the store is closed: later writes are refused.

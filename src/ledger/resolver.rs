@@ -59,6 +59,8 @@ pub enum Resent {
     Refused,
     /// Nothing went out.
     NotSent,
+    /// Nothing was tried: the tool is down, or the gateway is on its way out.
+    NotNow,
 }
 
 /// What the read showed.
@@ -174,10 +176,13 @@ pub enum Settled {
     Still,
 }
 
+/// By operation: when it became unknown (another time is another write), and what has been done since.
+type Records = HashMap<IdempotencyKey, (SystemTime, Arc<tokio::sync::Mutex<Progress>>)>;
+
 /// What is being done about unknown writes.
 #[derive(Debug, Default)]
 pub struct Resolver {
-    records: Mutex<HashMap<IdempotencyKey, Arc<tokio::sync::Mutex<Progress>>>>,
+    records: Mutex<Records>,
 }
 
 /// An unknown write, as the ledger has it.
@@ -203,8 +208,13 @@ pub struct Waiting<'a> {
 }
 
 impl Resolver {
-    fn lock(&self) -> MutexGuard<'_, HashMap<IdempotencyKey, Arc<tokio::sync::Mutex<Progress>>>> {
+    fn lock(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets what has been settled by somebody else.
+    pub(super) fn sweep(&self, ledger: &Ledger) {
+        self.lock().retain(|key, _| ledger.book.unsettled(*key).is_some());
     }
 
     fn record(
@@ -213,7 +223,11 @@ impl Resolver {
         unsettled: &Unsettled,
     ) -> Option<Arc<tokio::sync::Mutex<Progress>>> {
         let mut records = self.lock();
-        if let Some(found) = records.get(&waiting.key) {
+        // Of a write that was sent anew nothing that was done about an earlier sending counts.
+        if let Some((since, found)) = records.get(&waiting.key)
+            && waiting.sent.is_none()
+            && *since == unsettled.since
+        {
             return Some(found.clone());
         }
         if records.len() >= MAX_RECORDS {
@@ -230,7 +244,7 @@ impl Resolver {
                 Some(arguments.clone()).filter(|kept| kept.bytes() <= MAX_ARGUMENTS);
         }
         let record = Arc::new(tokio::sync::Mutex::new(progress));
-        records.insert(waiting.key, record.clone());
+        records.insert(waiting.key, (unsettled.since, record.clone()));
         Some(record)
     }
 
@@ -350,6 +364,7 @@ fn resent(resent: Resent, progress: &mut Progress) -> Option<End> {
             progress.no_more = true;
         }
         Resent::NotSent => progress.unsent += 1,
+        Resent::NotNow => progress.unsent = MAX_UNSENT,
     }
     None
 }

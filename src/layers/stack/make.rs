@@ -1,6 +1,6 @@
 //! Makes the layers of one tool from its policy and its live state, so that the page of their order stays a page.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,7 +9,7 @@ use tower::Service;
 
 use super::{CallService, Gates, remedies};
 use crate::call::code::DenyCode;
-use crate::call::{CallError, Denied, Payload, ToolCall, ToolResult};
+use crate::call::{AgentId, CallError, Denied, Payload, ToolCall, ToolResult};
 use crate::layers::arguments::{self, ArgumentsCheck};
 use crate::layers::breaker::Breaker;
 use crate::layers::budget::Budget;
@@ -67,12 +67,22 @@ impl<'a> Maker<'a> {
         resend: CallService,
         query: Option<CallService>,
     ) -> Option<Arc<Hands>> {
-        remedies::hands(self.tool, self.metrics.clone(), resend, query).map(Arc::new)
+        let (state, draining) = (self.gates.state.clone(), self.gates.draining.clone());
+        let name = self.tool.name.clone();
+        let may_send = move || !draining.is_cancelled() && state.is_closed(&name);
+        remedies::hands(self.tool, self.metrics.clone(), resend, query, may_send).map(Arc::new)
+    }
+
+    /// Agents that only rehearse.
+    fn rehearsing(&self) -> Arc<HashSet<AgentId>> {
+        let agents = self.gates.snapshot.agents.values().filter(|agent| agent.dry_run);
+        Arc::new(agents.map(|agent| agent.id.clone()).collect())
     }
 
     pub(super) fn replay(&self, hands: Option<Arc<Hands>>) -> ReplayLayer {
         ReplayLayer {
             hands,
+            rehearsing: self.rehearsing(),
             tool: self.tool.clone(),
             ledger: self.gates.ledger.clone(),
             metrics: self.metrics.clone(),

@@ -17,6 +17,7 @@ use crate::call::{
 use crate::ledger::End;
 use crate::ledger::resolver::{Asked, Doing, Hands, Query, Remedies, Resent};
 use crate::policy::snapshot::{QueryArgument, StatusQuery, Tool};
+use crate::strict_json::{self, Limits};
 use crate::telemetry::metrics::ToolMetrics;
 
 /// `None`: nothing helps but a person.
@@ -25,6 +26,7 @@ pub(super) fn hands(
     metrics: Arc<ToolMetrics>,
     resend: CallService,
     query: Option<CallService>,
+    may_send: impl Fn() -> bool + Send + Sync + 'static,
 ) -> Option<Hands> {
     let write = tool.write.as_ref()?;
     let window = write.idempotency.as_ref().and_then(|idempotency| idempotency.window);
@@ -37,7 +39,11 @@ pub(super) fn hands(
     let may = Remedies { window, query: times, volatile: !tool.volatile.is_empty() };
     Some(Hands {
         may,
-        resend: Box::new(move |call| again(resend.clone(), call)),
+        // An outage is not for second sendings either, and who leaves begins nothing.
+        resend: Box::new(move |call| match may_send() {
+            true => again(resend.clone(), call),
+            false => Box::pin(std::future::ready(Resent::NotNow)),
+        }),
         query: Box::new(move |call| match &question {
             Some((query, way)) => asked(Arc::new(query.clone()), way.clone(), call),
             None => Box::pin(std::future::ready(Asked::NoAnswer)),
@@ -140,7 +146,7 @@ fn document(outcome: &Outcome) -> Option<Value> {
         Ok(result) => {
             let bytes = &result.content.bytes;
             let value: Value = match result.content.json {
-                true => serde_json::from_slice(bytes).ok()?,
+                true => strict_json::parse(bytes, Limits::answer(bytes.len())).ok()?,
                 false => String::from_utf8_lossy(bytes).into_owned().into(),
             };
             let status = result.head.as_ref().map(|head| head.status);

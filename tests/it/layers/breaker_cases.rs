@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::rig::{
     Does, MS, Rig, S, advance, breaker, code, denied, failed, retries, start, status, tool,
-    tool_name, unreachable_tool,
+    tool_name,
 };
 
 fn read(threshold: u32, open_for: Duration) -> Tool {

@@ -238,3 +238,44 @@ async fn the_key_comes_before_the_question() {
     assert_eq!(code(&rig.ask_same("pay").await), "result_lost");
     assert_eq!(rig.backend.hits(), 3);
 }
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_again_into_an_outage_nor_by_a_gateway_that_leaves_nor_for_a_rehearsal() {
+    let mut tool = keyed();
+    tool.breaker = super::rig::breaker(1, 30 * S);
+    let rig = Rig::one(tool);
+    rig.backend.then(Does::Fail(Duration::ZERO, reset()));
+    assert_eq!(code(&rig.ask_same("pay").await), "outcome_unknown", "that failure opened it");
+    assert_eq!(code(&rig.ask_same("pay").await), "review_required");
+    assert_eq!(rig.backend.hits(), 1);
+    let rig = Rig::one(keyed());
+    rig.backend.then(Does::Silent);
+    let mut call = rig.call("pay", r#"{"id":"A17"}"#);
+    call.deadline = Instant::now() + S;
+    assert_eq!(code(&rig.send(call).await), "outcome_unknown");
+    rig.gates.draining.cancel();
+    assert_eq!(code(&rig.ask_same("pay").await), "review_required");
+    assert_eq!(rig.backend.hits(), 1);
+    let tools = vec![keyed()];
+    let mut rehearsing = super::rig::agent(&tools);
+    rehearsing.dry_run = true;
+    let rig = rig.reload(super::rig::snapshot(tools, rehearsing));
+    assert_eq!(code(&rig.ask_same("pay").await), "review_required");
+    assert_eq!(rig.backend.hits(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_read_said_of_an_earlier_sending_does_not_count_for_a_later_one() {
+    let rig = Rig::of(asked());
+    // The first answer comes late, after the read has said once that nothing happened.
+    rig.backend.then(Does::Fail(9 * S, status(422))).then(STATE(OPEN));
+    let mut call = rig.call("pay", r#"{"id":"A17"}"#);
+    call.deadline = Instant::now() + 8 * S;
+    assert_eq!(code(&rig.send(call).await), "outcome_unknown", "no time to look twice");
+    assert_eq!(rig.backend.hits(), 2);
+    advance(5 * S).await;
+    // It did not happen, and is sent anew: one look is again not enough.
+    rig.backend.then(Does::Fail(Duration::ZERO, reset())).then(STATE(OPEN)).then(STATE(PAID));
+    assert_eq!(code(&rig.ask_same("pay").await), "result_lost");
+    assert_eq!(rig.backend.hits(), 5);
+}
