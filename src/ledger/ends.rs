@@ -163,19 +163,26 @@ impl Book {
         }
         let owed = std::mem::take(&mut *lock(&self.owed));
         for one in owed {
-            self.settle_later(one);
+            self.settle_later(one, None);
         }
     }
 
-    /// Settles an unknown entry once the store has it.
-    fn settle_later(self: &Arc<Self>, owed: Owed) {
+    /// Settles an unknown entry once the store has it; `tell` hears then.
+    fn settle_later(self: &Arc<Self>, owed: Owed, tell: Option<Tell>) {
         let book = self.clone();
         self.store.submit(
             owed.change.clone(),
-            Box::new(move |done| match done {
-                Ok(()) => book.became(&owed),
-                Err(StoreError::Refused) => {}
-                Err(StoreError::Full | StoreError::Unavailable(_)) => book.owe(owed),
+            Box::new(move |done| {
+                let told =
+                    done.as_ref().map_or(Err(LedgerError { doing: "record an end" }), |()| Ok(()));
+                match done {
+                    Ok(()) => book.became(&owed),
+                    Err(StoreError::Refused) => {}
+                    Err(StoreError::Full | StoreError::Unavailable(_)) => book.owe(owed),
+                }
+                if let Some(tell) = tell {
+                    answer(tell, told);
+                }
             }),
         );
     }
@@ -208,10 +215,33 @@ impl Book {
     }
 
     pub(super) fn late(self: &Arc<Self>, key: IdempotencyKey, end: &End) -> bool {
+        self.settle_unknown(key, end, "late_answer", None)
+    }
+
+    /// As a late answer, by what the gateway did itself. True once it is on record; false where it is not, or where
+    /// nothing was unknown.
+    pub(super) async fn upgrade(
+        self: &Arc<Self>,
+        key: IdempotencyKey,
+        end: &End,
+        by: &'static str,
+    ) -> bool {
+        let (tell, heard) = oneshot::channel();
+        self.settle_unknown(key, end, by, Some(tell)) && matches!(heard.await, Ok(Ok(())))
+    }
+
+    /// True when there was such an entry.
+    fn settle_unknown(
+        self: &Arc<Self>,
+        key: IdempotencyKey,
+        end: &End,
+        by: &'static str,
+        tell: Option<Tell>,
+    ) -> bool {
         if let End::Unknown(_) = end {
             return false;
         }
-        let by = nobody("late_answer");
+        let by = nobody(by);
         let owed = {
             let mut shard = self.shard(key);
             let unknown = shard
@@ -227,7 +257,7 @@ impl Book {
                 by: Some(by),
             }
         };
-        self.settle_later(owed);
+        self.settle_later(owed, tell);
         true
     }
 

@@ -29,7 +29,6 @@ use crate::call::{
     SentKey, ToolName, ToolResult,
 };
 use crate::store::{Change, Memory, Row, Store};
-use crate::telemetry::record::wall_clock;
 use book::{Begun, Book};
 pub use review::{EntryView, Resolution, ResolveError, Settled, Standing, Verdict, Version};
 pub use secret::Secret;
@@ -100,7 +99,6 @@ pub struct LedgerError {
 #[derive(Debug)]
 pub struct Ledger {
     book: Arc<Book>,
-    /// Of this process: what is in memory ends with it, and so may its keys.
     secret: Secret,
     resolver: resolver::Resolver,
 }
@@ -114,7 +112,13 @@ impl Ledger {
     fn bounded(max_entries: usize, result_bytes: u64) -> Arc<Self> {
         let store = Store::Memory(Memory::without_results());
         let book = Arc::new(Book::new(store, max_entries, result_bytes));
-        Arc::new(Self { book, secret: Secret::random(), resolver: resolver::Resolver::default() })
+        Arc::new(Self::of(book))
+    }
+
+    fn of(book: Arc<Book>) -> Self {
+        // Without a store that lasts, what is remembered ends with the process, and so may its keys.
+        let secret = book.store.secret().map_or_else(Secret::random, Secret::from_bytes);
+        Self { book, secret, resolver: resolver::Resolver::default() }
     }
 
     /// The key a tool is to recognise this occurrence of an operation by; 43 characters of base64url.
@@ -132,11 +136,11 @@ impl Ledger {
     pub async fn over(store: Store, rows: Vec<Row>) -> Arc<Self> {
         let book = Arc::new(Book::new(store, MAX_ENTRIES, recent::MAX_RESULT_BYTES));
         book.restore(rows);
-        if let Err(error) = book.store.commit(Change::Recover { at: wall_clock() }).await {
+        if let Err(error) = book.store.commit(Change::Recover).await {
             // In memory they are unknown all the same.
             tracing::warn!(%error, "writes without an end are not on record as unknown yet");
         }
-        Arc::new(Self { book, secret: Secret::random(), resolver: resolver::Resolver::default() })
+        Arc::new(Self::of(book))
     }
 
     /// One atomic claim of the identity, before connect. Waits for the store only where a result is to be fetched.

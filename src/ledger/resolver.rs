@@ -37,6 +37,9 @@ pub struct Remedies {
     pub query: Option<Query>,
     /// Arguments may differ where operations do not: only what was sent first is sent again.
     pub volatile: bool,
+    /// Longest from a sending until it is called unknown: as much less of the window is left where only the latter
+    /// is on record.
+    pub lag: Duration,
 }
 
 /// When a tool's read is asked what became of a write.
@@ -221,6 +224,7 @@ impl Resolver {
         &self,
         waiting: &Waiting<'_>,
         unsettled: &Unsettled,
+        lag: Duration,
     ) -> Option<Arc<tokio::sync::Mutex<Progress>>> {
         let mut records = self.lock();
         // Of a write that was sent anew nothing that was done about an earlier sending counts.
@@ -235,9 +239,12 @@ impl Resolver {
         }
         let now = Instant::now();
         // Of a write that an earlier process sent only the wall clock knows when it became unknown.
-        let age = wall_clock().duration_since(unsettled.since).unwrap_or(Duration::ZERO);
-        let first = waiting.sent.or_else(|| now.checked_sub(age)).unwrap_or(now);
-        let mut progress = Progress::new(first, now);
+        let age = wall_clock().duration_since(unsettled.since).ok();
+        let noted = age.and_then(|age| now.checked_sub(age.saturating_add(lag)));
+        let first = waiting.sent.or(noted);
+        let mut progress = Progress::new(first.unwrap_or(now), now);
+        // A clock that was set back says nothing of the window, so it may be over.
+        progress.no_more = first.is_none();
         progress.last = waiting.said.unwrap_or_default().to_owned();
         if let Some(arguments) = waiting.call.arguments().filter(|_| waiting.sent.is_some()) {
             progress.arguments =
@@ -254,7 +261,9 @@ impl Resolver {
         if hands.may.window.is_none() && hands.may.query.is_none() {
             return Settled::Still;
         }
-        let Some(record) = self.record(&waiting, &unsettled) else { return Settled::Still };
+        let Some(record) = self.record(&waiting, &unsettled, hands.may.lag) else {
+            return Settled::Still;
+        };
         let Ok(mut progress) = tokio::time::timeout_at(waiting.until, record.lock()).await else {
             return Settled::Still;
         };
@@ -309,11 +318,13 @@ impl Resolver {
                 }
             };
             let Some((end, by)) = end else { continue };
-            if ledger.late(&waiting.key, end.clone()) {
+            if ledger.book.upgrade(waiting.key, &end, by).await {
                 (hands.upgraded)(by);
                 return Settled::Known(end);
             }
-            return Settled::Elsewhere;
+            // Known here and not on record is not known.
+            let unsettled = ledger.book.unsettled(waiting.key).is_some();
+            return if unsettled { Settled::Still } else { Settled::Elsewhere };
         }
     }
 }

@@ -10,9 +10,11 @@ use crate::call::{IdempotencyKey, SentKey};
 const BLOCK: usize = 64;
 const DIGEST: usize = 32;
 
-/// 32 bytes that nobody else knows; without them a key can be neither guessed nor derived.
+/// Bytes that nobody else knows; without them a key can be neither guessed nor derived.
+///
+/// Held as a key of HMAC: filled up with zeros to a block, and hashed first where it is longer (RFC 2104, 2).
 #[derive(Clone)]
-pub struct Secret([u8; 32]);
+pub struct Secret([u8; BLOCK]);
 
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -21,15 +23,24 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Secret {
-    pub fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let hashed;
+        let key = if bytes.len() > BLOCK {
+            hashed = Sha256::digest(bytes);
+            &hashed[..]
+        } else {
+            bytes
+        };
+        let mut block = [0; BLOCK];
+        block.iter_mut().zip(key).for_each(|(byte, key)| *byte = *key);
+        Self(block)
     }
 
     /// From the system's source of randomness.
     pub fn random() -> Self {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).expect("a system without randomness could not make a run's id");
-        Self(bytes)
+        Self::from_bytes(&bytes)
     }
 
     /// base64url(HMAC-SHA-256(secret, identity ‖ occurrence)): 43 characters that any header takes as they stand.
@@ -40,8 +51,8 @@ impl Secret {
     }
 }
 
-/// HMAC (RFC 2104) over SHA-256, of parts that stand one after the other. `key`: at most a block.
-fn hmac(key: &[u8; 32], parts: &[&[u8]]) -> [u8; DIGEST] {
+/// HMAC (RFC 2104) over SHA-256, of parts that stand one after the other.
+fn hmac(key: &[u8; BLOCK], parts: &[&[u8]]) -> [u8; DIGEST] {
     let pad = |with: u8| {
         let mut block = [with; BLOCK];
         for (byte, key) in block.iter_mut().zip(key) {
@@ -68,14 +79,10 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// RFC 4231's test cases 1 to 3; a shorter key is the same key filled up with zeros.
+    /// RFC 4231's test cases 1 to 3 and 6.
     #[test]
     fn hmac_sha_256_has_the_known_answers_of_rfc_4231() {
-        let key = |text: &[u8]| {
-            let mut key = [0; 32];
-            key.iter_mut().zip(text).for_each(|(byte, text)| *byte = *text);
-            key
-        };
+        let key = |bytes: &[u8]| Secret::from_bytes(bytes).0;
         assert_eq!(
             hex(&hmac(&key(&[0x0b; 20]), &[b"Hi ", b"There"])),
             "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"
@@ -87,6 +94,13 @@ mod tests {
         assert_eq!(
             hex(&hmac(&key(&[0xaa; 20]), &[&[0xdd; 50]])),
             "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe"
+        );
+        assert_eq!(
+            hex(&hmac(
+                &key(&[0xaa; 131]),
+                &[b"Test Using Larger Than Block-Size Key - Hash Key First"]
+            )),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"
         );
     }
 

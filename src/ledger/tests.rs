@@ -365,16 +365,16 @@ async fn an_operation_meant_again_and_again_keeps_a_bounded_history() {
 
 #[tokio::test(start_paused = true)]
 async fn bb_w18_a_key_is_of_the_operation_and_its_occurrence_and_of_nothing_else() {
-    let secret = Secret::from_bytes([7; 32]);
+    let secret = Secret::from_bytes(&[7; 32]);
     let first = intent(&ask("c1")).operation.key;
     let again = intent(&Ask { run: "r2", ..ask("c9") }).operation.key;
     let other = intent(&Ask { arguments: r#"{"order_ref":"R2"}"#, ..ask("c1") }).operation.key;
     let key = secret.key(&first, 0);
     assert_eq!(key, secret.key(&again, 0), "whatever call and run");
-    assert_eq!(key, Secret::from_bytes([7; 32]).key(&first, 0), "after a restart with its secret");
+    assert_eq!(key, Secret::from_bytes(&[7; 32]).key(&first, 0), "after a restart with its secret");
     assert_ne!(key, secret.key(&first, 1));
     assert_ne!(key, secret.key(&other, 0));
-    assert_ne!(key, Secret::from_bytes([8; 32]).key(&first, 0));
+    assert_ne!(key, Secret::from_bytes(&[8; 32]).key(&first, 0));
     assert_eq!(key.as_str().len(), 43);
     assert!(key.as_str().bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)));
     assert!(!format!("{key:?}").contains(key.as_str()));
@@ -651,6 +651,65 @@ async fn idem_01_ends_outlive_a_restart_each_with_its_own_answer() {
         panic!("no pointers")
     };
     assert_eq!(pointers, ["/qty"], "the first arguments are kept");
+    ledger.close().await;
+}
+
+#[tokio::test]
+async fn bb_w18_the_key_a_tool_is_sent_is_the_same_after_a_restart_and_another_in_another_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let operation = intent(&ask("c1")).operation.key;
+    let ledger = durable(folder.path()).await;
+    send(&ledger, &ask("c1"), unknown()).await;
+    let sent = ledger.derived_key(&operation, 0);
+    let ledger = restarted(ledger, folder.path()).await;
+    assert_eq!(ledger.derived_key(&operation, 0), sent, "what is sent again is recognised");
+    let unsettled = ledger.book.unsettled(operation).expect("still unknown");
+    assert_eq!(unsettled.occurrence, 0, "the key is asked for by the same occurrence");
+    let other = tempfile::tempdir().expect("a folder");
+    let another = durable(other.path()).await;
+    assert_ne!(another.derived_key(&operation, 0), sent);
+    assert_ne!(Ledger::in_memory().derived_key(&operation, 0), sent);
+    let file = std::fs::read(folder.path().join("secret")).expect("the secret");
+    assert_eq!(Secret::from_bytes(&file).key(&operation, 0), sent, "of what is in the file");
+    another.close().await;
+    ledger.close().await;
+}
+
+#[tokio::test]
+async fn a_write_without_an_end_is_dated_by_its_sending_however_often_the_process_starts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ledger = durable(folder.path()).await;
+    let key = intent(&ask("c1")).operation.key;
+    let ticket = fresh(&ledger, &ask("c1")).await;
+    ledger.intend(&ticket).await.expect("on record");
+    // Its process ends before it does.
+    std::mem::forget(ticket);
+    let ledger = restarted(ledger, folder.path()).await;
+    let first = ledger.book.unsettled(key).expect("unknown").since;
+    let ledger = restarted(ledger, folder.path()).await;
+    assert_eq!(ledger.book.unsettled(key).expect("unknown").since, first);
+    ledger.close().await;
+}
+
+#[tokio::test]
+async fn what_the_gateway_settles_itself_is_told_once_it_is_on_record() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ledger = durable(folder.path()).await;
+    let key = |n: &str| intent(&order(n, "c1")).operation.key;
+    send(&ledger, &order("again", "c1"), unknown()).await;
+    send(&ledger, &order("closed", "c1"), unknown()).await;
+    let executed = End::Executed(Some(result("201")));
+    assert!(ledger.book.upgrade(key("again"), &executed, "resend").await);
+    assert_eq!(text(replayed(&ledger, &order("again", "c2")).await), "201", "at once");
+    assert!(!ledger.book.upgrade(key("again"), &not_executed(), "status_query").await, "ended");
+    ledger.close().await;
+    assert!(!ledger.book.upgrade(key("closed"), &executed, "resend").await, "not on record");
+    assert!(ledger.book.unsettled(key("closed")).is_some());
+    drop(ledger);
+    let ledger = durable(folder.path()).await;
+    assert_eq!(text(replayed(&ledger, &order("again", "c3")).await), "201");
+    let still = refused(&ledger, &order("closed", "c3")).await;
+    assert_eq!(still.code, DenyCode::ReviewRequired);
     ledger.close().await;
 }
 

@@ -22,7 +22,7 @@ pub(super) const CALLS: &str = "
 UPDATE entries SET calls = ?4 WHERE identity = ?1 AND occurrence = ?2 AND claim = ?3";
 
 pub(super) const RECOVER: &str = "
-UPDATE entries SET state = 'unknown', why = 'crash', changed_ms = ?1 WHERE state = 'intent'";
+UPDATE entries SET state = 'unknown', why = 'crash' WHERE state = 'intent'";
 
 /// Unknown entries are never forgotten, whatever asks for it.
 pub(super) const FORGET: &str = "

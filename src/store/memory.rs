@@ -72,11 +72,10 @@ impl Memory {
                 let row = found.filter(|row| row.which == *which).ok_or(StoreError::Refused)?;
                 row.calls.clone_from(calls);
             }
-            Change::Recover { at } => {
+            Change::Recover => {
                 for row in tables.entries.values_mut() {
                     if let Standing::Intent = row.standing {
                         row.standing = Standing::Unknown { why: "crash".into() };
-                        row.changed = *at;
                     }
                 }
             }

@@ -69,7 +69,7 @@ pub enum Answer {
 /// How an unknown write became known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// `late_answer` or `person`.
+    /// `late_answer`, `resend`, `status_query` or `person`.
     pub by: String,
     /// Empty unless it was a person.
     pub who: String,
@@ -107,8 +107,8 @@ pub enum Change {
     End { row: Box<Row>, result: Option<Box<ToolResult>> },
     /// More calls share the row of this claim.
     Calls { which: Which, calls: Vec<Caller> },
-    /// At a start: no intent has an end any more.
-    Recover { at: SystemTime },
+    /// At a start: no intent has an end any more. Their time stays that of the sending, which keys are counted from.
+    Recover,
     /// Rows that no longer answer. Intents and unknown ones stay, whoever asks.
     Forget(Vec<Which>),
 }
@@ -200,6 +200,14 @@ impl Store {
             Store::Sqlite(engine) => engine.result(key, occurrence).await,
             Store::Memory(engine) => Ok(engine.result(key, occurrence)),
             Store::Unreadable(why) => Err(StoreError::Unavailable(why.clone())),
+        }
+    }
+
+    /// What the keys that tools are sent are derived from, as lasting as the rows; `None` where nothing lasts.
+    pub fn secret(&self) -> Option<&[u8]> {
+        match self {
+            Store::Sqlite(engine) => Some(engine.secret()),
+            Store::Memory(_) | Store::Unreadable(_) => None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The key that idempotency keys for tools are derived from. It lies beside the store and belongs to it: a store
 //! under another secret would send other keys for the same operations.
 
+use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,8 +17,28 @@ const BYTES: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fingerprint(pub(super) String);
 
-/// The fingerprint of the folder's secret; makes one (mode 0600) where there is none.
-pub(super) fn fingerprint(folder: &Path) -> Result<Fingerprint, OpenError> {
+/// What is in the folder's `secret`; never shown.
+pub(super) struct Secret(Vec<u8>);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<secret>")
+    }
+}
+
+impl Secret {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        let digest = Digest::of_parts(&[b"checkrein/secret/v1", &self.0]);
+        Fingerprint(digest.short_hex(16))
+    }
+}
+
+/// The folder's secret, at least 32 bytes; makes one (mode 0600) where there is none.
+pub(super) fn of(folder: &Path) -> Result<Secret, OpenError> {
     let path = folder.join("secret");
     let refused = |error: io::Error| {
         OpenError::Refused(format!("{}: the secret cannot be used ({error})", path.display()))
@@ -30,8 +51,7 @@ pub(super) fn fingerprint(folder: &Path) -> Result<Fingerprint, OpenError> {
     if secret.len() < BYTES {
         return Err(refused(io::Error::other(format!("it has less than {BYTES} bytes"))));
     }
-    let digest = Digest::of_parts(&[b"checkrein/secret/v1", &secret]);
-    Ok(Fingerprint(digest.short_hex(16)))
+    Ok(Secret(secret))
 }
 
 /// Whole or not at all: written beside its place and renamed.

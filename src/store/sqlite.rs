@@ -212,8 +212,8 @@ impl Db {
                 ])?;
                 Ok(rows == 1)
             }
-            Change::Recover { at } => {
-                self.connection.execute(entries::RECOVER, [wire::millis(*at)])?;
+            Change::Recover => {
+                self.connection.execute(entries::RECOVER, [])?;
                 Ok(true)
             }
             Change::Forget(rows) => {

@@ -183,7 +183,7 @@ async fn unknown_is_never_overwritten_nor_forgotten_and_intents_become_unknown()
         let open = row("x", 1, Standing::Intent);
         store.commit(put(open.clone())).await.expect("put");
         store.commit(Change::Forget(vec![open.which])).await.expect("taken");
-        store.commit(Change::Recover { at: wall_clock() }).await.expect("recovered");
+        store.commit(Change::Recover).await.expect("recovered");
         store.commit(Change::Forget(vec![open.which])).await.expect("taken");
         let again = row("x", 2, Standing::Intent);
         assert_eq!(store.commit(put(again)).await, Err(StoreError::Refused));

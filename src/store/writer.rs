@@ -39,6 +39,7 @@ const CLOSING: Duration = Duration::from_secs(5);
 pub struct Sqlite {
     jobs: SyncSender<Job>,
     shared: Arc<Shared>,
+    secret: secret::Secret,
 }
 
 #[derive(Debug)]
@@ -64,9 +65,9 @@ impl Sqlite {
         files::folder(folder)?;
         let lock = lock::take(folder)?;
         crash_point!("store: locked");
-        let fingerprint = secret::fingerprint(folder)?;
+        let secret = secret::of(folder)?;
         crash_point!("store: secret");
-        let db = Db::open(folder, &fingerprint.0)?;
+        let db = Db::open(folder, &secret.fingerprint().0)?;
         let rows = db.load()?;
         let shared =
             Arc::new(Shared { writable: AtomicBool::new(true), bytes: AtomicU64::new(db.bytes()) });
@@ -85,7 +86,11 @@ impl Sqlite {
         named
             .spawn(move || writer.run(&waiting))
             .map_err(|error| OpenError::Refused(format!("no thread for the store ({error})")))?;
-        Ok((Self { jobs, shared }, rows))
+        Ok((Self { jobs, shared, secret }, rows))
+    }
+
+    pub(super) fn secret(&self) -> &[u8] {
+        self.secret.bytes()
     }
 
     pub(super) fn submit(&self, change: Change, then: Then) {

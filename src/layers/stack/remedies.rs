@@ -36,7 +36,12 @@ pub(super) fn hands(
     }
     let times =
         question.as_ref().map(|(query, _)| Query { settle: query.settle, tries: query.tries });
-    let may = Remedies { window, query: times, volatile: !tool.volatile.is_empty() };
+    let may = Remedies {
+        window,
+        query: times,
+        volatile: !tool.volatile.is_empty(),
+        lag: tool.timeout.total,
+    };
     Some(Hands {
         may,
         // An outage is not for second sendings either, and who leaves begins nothing.
