@@ -83,7 +83,14 @@ fn the_same_write_asked_for_at_once_from_many_sides_is_one_row() {
     let arguments = json!({ "order_id": "crowd", "text": "on its way" });
     let answers: Vec<Value> = thread::scope(|scope| {
         let askers: Vec<_> = (0..12)
-            .map(|_| scope.spawn(|| shop.gateway.call("send_notice", &arguments).json()))
+            .map(|n| {
+                // Runs of their own: one that comes late must not meet the fuse of the others.
+                let (gateway, arguments, run) = (&shop.gateway, &arguments, format!("side-{n}"));
+                let ask = move || {
+                    gateway.call_with("send_notice", arguments, &[("Checkrein-Run", &run)]).json()
+                };
+                scope.spawn(ask)
+            })
             .collect();
         askers.into_iter().map(|asker| asker.join().expect("an answer")).collect()
     });

@@ -201,7 +201,8 @@ async fn fifty_at_once_are_one_write_and_fifty_answers() {
     tool.script("/create", [Reply::ApplyAfter(Duration::from_millis(200))]);
     let gateway = Fixture::new().start(&tool).await;
     let calls = (0..50).map(|n| {
-        let agent = gateway.agent(Form::OpenaiChat, "r");
+        // Runs of their own: one that comes late must not meet the fuse of the others.
+        let agent = gateway.agent(Form::OpenaiChat, &format!("r{n}"));
         tokio::spawn(async move {
             agent.call("create_order", &format!("c{n}"), &create("J50")).await.json()
         })
