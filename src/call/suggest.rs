@@ -13,7 +13,7 @@ pub fn nearest<'a>(asked: &str, names: impl Iterator<Item = &'a ToolName>) -> Ve
 
 /// Levenshtein distance: the fewest insertions, deletions and replacements of characters. Names are bounded
 /// (64 characters), so the quadratic table stays small.
-fn distance(a: &str, b: &str) -> usize {
+pub fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, from) in a.chars().enumerate() {

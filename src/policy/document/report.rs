@@ -1,6 +1,7 @@
 //! What a reading finds, and what of the text must not be shown.
 
 use super::tree::{Key, Node, NodeKind};
+use crate::call::suggest::distance;
 use crate::policy::diagnostic::{Mask, Place, Problem};
 
 /// Most problems of one file that are collected; nobody reads further.
@@ -118,31 +119,13 @@ fn harmless(text: &str) -> bool {
 
 /// The known name within edit distance 2, nearest first.
 pub(crate) fn nearest<'k>(asked: &str, known: &[&'k str]) -> Option<&'k str> {
+    let long = asked.chars().count();
     known
         .iter()
+        // A key of a file may be long: what differs by more than two characters in length is not compared.
+        .filter(|name| name.chars().count().abs_diff(long) <= 2)
         .map(|name| (distance(asked, name), *name))
         .filter(|(far, name)| *far <= 2 && *far * 2 < name.chars().count())
         .min()
         .map(|(_, name)| name)
-}
-
-/// Levenshtein distance; names are at most 64 long, longer ones are far.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    if a.chars().count().abs_diff(b.len()) > 2 {
-        return usize::MAX;
-    }
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        let mut next = vec![left];
-        for (cb, above) in b.iter().zip(row.iter().skip(1)) {
-            left = (left + 1).min(above + 1).min(diagonal + usize::from(ca != *cb));
-            diagonal = *above;
-            next.push(left);
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(usize::MAX)
 }

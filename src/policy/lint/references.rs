@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use super::{View, entries, glob_matches, is_denied, is_glob, may_call, merge};
 use crate::call::Effect;
+use crate::call::suggest::distance;
 use crate::policy::diagnostic::{Level, Place, Problem};
 use crate::policy::document::kinds::{SecretRef, Target};
 use crate::policy::document::{Agent, At};
@@ -52,25 +53,6 @@ pub(super) fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
         .filter(|(distance, _)| *distance <= MAX_DISTANCE)
         .min()
         .map(|(_, candidate)| candidate)
-}
-
-/// Levenshtein's distance; names have at most 64 characters.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        let mut next = vec![left];
-        for (y, above) in b.iter().zip(row.iter().skip(1)) {
-            let cost = (diagonal + usize::from(x != *y)).min(left + 1).min(above + 1);
-            diagonal = *above;
-            left = cost;
-            next.push(cost);
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or_default()
 }
 
 /// A profile of a new name says what it is laid over; a built-in one is laid over itself.
