@@ -88,7 +88,7 @@ fn problem(refused: Refused, operation: &str) -> Problem {
 fn resolution(ask: &Ask) -> Result<Resolution, Problem> {
     let result = ask.member("result").map(|value| ToolResult {
         head: None,
-        content: Content { bytes: Bytes::from(value.to_string()), json: true },
+        content: Content { bytes: Bytes::from(value.to_string()), form: crate::call::Form::Json },
         source: Source::Ledger,
         notes: Notes::default(),
     });

@@ -7,7 +7,9 @@ use serde_json::{Map, Value};
 
 use super::classify::{self, clean};
 use crate::call::pointer::{Path, Segment};
-use crate::call::{Content, Effect, Failed, Head, Notes, Source, ToolResult, Truncated, Verdict};
+use crate::call::{
+    Content, Effect, Failed, Form, Head, Notes, Source, ToolResult, Truncated, Verdict,
+};
 use crate::policy::snapshot::{ResultPolicy, Tool};
 use crate::strict_json::{self, Limits};
 
@@ -24,7 +26,8 @@ pub(super) fn result(
     body: &Bytes,
 ) -> Result<ToolResult, Failed> {
     let policy = &tool.result;
-    let bare = tool.http.method == http::Method::HEAD || classify::may_be_empty(status);
+    let head = tool.http().is_some_and(|template| template.method == http::Method::HEAD);
+    let bare = head || classify::may_be_empty(status);
     let content = if policy.json {
         let value = promised(policy, &headers, body, bare).map_err(|why| {
             classify::protocol(Some(status), &format!("HTTP status {status}, {why}"))
@@ -213,7 +216,10 @@ fn fitted(
     whole: Bytes,
 ) -> Result<(Content, Option<Truncated>), Failed> {
     if whole.len() <= policy.max {
-        return Ok((Content { bytes: whole, json: policy.json }, None));
+        return Ok((
+            Content { bytes: whole, form: if policy.json { Form::Json } else { Form::Text } },
+            None,
+        ));
     }
     if policy.fail_on_oversize {
         let why =
@@ -226,7 +232,7 @@ fn fitted(
     // A copy: a slice would hold on to the whole answer as long as what was kept of it is remembered.
     let bytes = Bytes::copy_from_slice(whole.get(..kept).unwrap_or_default());
     // A cut JSON text is no JSON any more.
-    Ok((Content { bytes, json: false }, Some(truncated)))
+    Ok((Content { bytes, form: Form::Text }, Some(truncated)))
 }
 
 /// Fields of the connection, not of the answer, and those that no longer fit the content (RFC 9110 §7.6.1).

@@ -126,7 +126,10 @@ impl Inner {
         let key = Key::of(&self.tool, call)?;
         let keyed = key.and_then(|key| key.in_arguments(arguments.tree()));
         let tree = keyed.as_ref().unwrap_or(arguments.tree());
-        let mut outline = outline(&self.tool, tree).map_err(|fault| {
+        let Some(http) = self.tool.http() else {
+            return Err(classify::not_sent("a tool of another kind reached the HTTP back end"));
+        };
+        let mut outline = outline(&self.tool, http, tree).map_err(|fault| {
             classify::not_sent(&format!("{}: expected {}", fault.at, fault.expected))
         })?;
         if let Some(name) = &self.tool.upstream.timeout_header {

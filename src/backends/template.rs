@@ -47,13 +47,12 @@ impl Outline {
 
 /// Writes the request of a call. `Err` names the first argument that has no spelling in its place; the `arguments`
 /// gate has asked the same rules before.
-pub(super) fn outline(tool: &Tool, tree: &Value) -> Result<Outline, Fault> {
-    if let Some(fault) = template::faults(&tool.http, tree).into_iter().next() {
+pub(super) fn outline(tool: &Tool, http: &HttpTemplate, tree: &Value) -> Result<Outline, Fault> {
+    if let Some(fault) = template::faults(http, tree).into_iter().next() {
         return Err(fault);
     }
     let none = Map::new();
     let arguments = tree.as_object().unwrap_or(&none);
-    let http = &tool.http;
     let mut headers = standing(&tool.upstream, tool.result.json);
     let free = |name: &http::HeaderName| !template::reserved_header(name);
     for (name, argument) in http.headers.iter().filter(|(name, _)| free(name)) {

@@ -3,6 +3,7 @@
 pub mod arguments;
 pub mod batch;
 pub mod code;
+mod content;
 pub mod handoff;
 pub mod judge;
 pub mod names;
@@ -11,6 +12,7 @@ pub mod outcome;
 pub mod pointer;
 pub mod progress;
 pub mod send_gate;
+pub mod side;
 pub mod suggest;
 pub mod trace;
 pub mod turn;
@@ -26,11 +28,12 @@ pub use names::{AgentId, CallId, CallerKey, PolicyName, RunId, ToolName, Upstrea
 pub use operation::{IdempotencyKey, OperationId, SentKey};
 pub use outcome::{
     CallError, Class, Content, Delivery, Denied, Detail, Dimension, Ended, ErrorClass, Evidence,
-    Failed, Fault, Head, LimitedBy, Notes, Outcome, Rate, Source, TimedOutBy, ToolResult,
+    Failed, Fault, Form, Head, LimitedBy, Notes, Outcome, Rate, Source, TimedOutBy, ToolResult,
     Truncated, Unknown, Verdict,
 };
 pub use progress::{Phase, Progress};
 pub use send_gate::{Keeper, SendGate, send_gate};
+pub use side::{Channel, Continuation, NoAnswer, Side};
 pub use trace::{AttemptNote, Trace};
 
 /// Read or write; declared by the policy, never by a model or a server's hint.
@@ -72,6 +75,8 @@ pub enum FrontEnd {
     OpenaiChat,
     OpenaiResponses,
     AnthropicMessages,
+    McpHttp,
+    McpStdio,
 }
 
 impl FrontEnd {
@@ -81,6 +86,8 @@ impl FrontEnd {
             FrontEnd::OpenaiChat => "openai_chat",
             FrontEnd::OpenaiResponses => "openai_responses",
             FrontEnd::AnthropicMessages => "anthropic_messages",
+            FrontEnd::McpHttp => "mcp_http",
+            FrontEnd::McpStdio => "mcp_stdio",
         }
     }
 }
@@ -129,6 +136,8 @@ pub struct ToolCall {
     pub payload: Payload,
     /// `Idempotency-Key` of the agent's code.
     pub caller_key: Option<CallerKey>,
+    /// What an agent that speaks MCP brings.
+    pub side: Option<Arc<Side>>,
     /// When the call came in.
     pub began: Instant,
     /// min(run's, caller's); layers only shorten it.
@@ -168,6 +177,7 @@ impl ToolCall {
             front_end: FrontEnd::ToolsApi,
             payload: Payload::Arguments(Arguments::from_tree(arguments.into(), 0)?),
             caller_key: None,
+            side: None,
             began: now,
             deadline: now + time,
             admitted: None,

@@ -211,11 +211,21 @@ pub struct ToolResult {
     pub notes: Notes,
 }
 
-/// The body of a result. JSON text is complete and valid whenever `json` says so.
+/// The body of a result.
 #[derive(Debug, Clone)]
 pub struct Content {
     pub bytes: Bytes,
-    pub json: bool,
+    pub form: Form,
+}
+
+/// What the bytes of a result are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// One complete, valid JSON value.
+    Json,
+    Text,
+    /// The `result` object of an MCP answer, complete and as its server gave it.
+    Mcp,
 }
 
 pub type Outcome = Result<ToolResult, CallError>;
@@ -393,6 +403,8 @@ pub struct Failed {
     pub status: Option<u16>,
     pub timed_out_by: Option<TimedOutBy>,
     pub retry_after: Option<Duration>,
+    /// What the tool itself said, where that is to reach the agent unchanged (an MCP result with `isError`).
+    pub answer: Option<Content>,
     /// Sets the tool's cooldown: 429, or 503 with `Retry-After`.
     pub cooldown: bool,
     /// The attempt provably never ran at the tool (zero bytes written): a read may be resent once, transparently.
@@ -419,6 +431,7 @@ impl Failed {
             status: None,
             timed_out_by: None,
             retry_after: None,
+            answer: None,
             cooldown: false,
             never_ran: false,
         }

@@ -14,8 +14,8 @@ use crate::call::batch::Paired;
 use crate::call::code::DenyCode;
 use crate::call::outcome::outcome_label;
 use crate::call::{
-    CallError, CallerKey, Denied, Detail, Effect, Failed, FrontEnd, Outcome, TimedOutBy, ToolCall,
-    Trace, judge,
+    CallError, CallerKey, Denied, Detail, Effect, Failed, FrontEnd, Outcome, Side, TimedOutBy,
+    ToolCall, Trace, judge,
 };
 use crate::layers::state::State;
 use crate::policy::snapshot::{Agent, Tool};
@@ -30,6 +30,7 @@ pub(super) struct Asking {
     deadline: Instant,
     deadline_of: TimedOutBy,
     front_end: FrontEnd,
+    side: Option<Arc<Side>>,
     pub(super) draining: CancellationToken,
     state: Arc<State>,
     metrics: Arc<Metrics>,
@@ -60,6 +61,7 @@ impl Asking {
             deadline,
             deadline_of,
             front_end: asker.front_end,
+            side: asker.side.clone(),
             draining: engine.draining.clone(),
             state: engine.state.clone(),
             metrics: engine.metrics.clone(),
@@ -147,6 +149,7 @@ impl Asking {
             front_end: self.front_end,
             payload: paired.payload,
             caller_key,
+            side: self.side.clone(),
             began: Instant::now(),
             deadline: self.deadline,
             admitted: None,

@@ -28,7 +28,7 @@ use crate::call::code::DenyCode;
 use crate::call::turn::LoopState;
 use crate::call::{
     AgentId, CallId, CallerKey, Denied, Digest, Dimension, Effect, FrontEnd, OperationId, Outcome,
-    Payload, RunId, ToolName,
+    Payload, RunId, Side, ToolName,
 };
 use crate::layers::stack::{Gates, Inner};
 use crate::layers::state::State;
@@ -52,6 +52,8 @@ pub struct Asker {
     /// `Checkrein-Timeout-Ms`.
     pub timeout: Option<Duration>,
     pub front_end: FrontEnd,
+    /// What an agent that speaks MCP brings.
+    pub side: Option<Arc<Side>>,
 }
 
 /// One call (tools API).

@@ -112,7 +112,7 @@ async fn pause(time: Duration) {
 async fn perform(act: Act) -> Result<ToolResult, Failed> {
     let say = |text: String| ToolResult {
         head: None,
-        content: Content { bytes: text.into(), json: false },
+        content: Content { bytes: text.into(), form: crate::call::Form::Text },
         source: Source::Tool,
         notes: Notes::default(),
     };
@@ -225,6 +225,7 @@ fn asker(run: &str) -> Asker {
         run: Some(RunId::new(run).expect("id")),
         timeout: None,
         front_end: FrontEnd::OpenaiChat,
+        side: None,
     }
 }
 

@@ -15,8 +15,8 @@ use crate::call::code::{
     OUTCOME_UNKNOWN_HTTP,
 };
 use crate::call::{
-    CallError, CallId, Class, Delivery, Denied, Detail, Failed, Fault, LimitedBy, Rate, RunId,
-    Source, ToolName, ToolResult, Unknown, judge,
+    CallError, CallId, Class, Delivery, Denied, Detail, Failed, Fault, Form, LimitedBy, Rate,
+    RunId, Source, ToolName, ToolResult, Unknown, judge,
 };
 use crate::engine::Answer;
 
@@ -52,12 +52,18 @@ pub(super) fn answer(answer: &Answer) -> Vec<u8> {
 fn success(answer: &Answer, result: &ToolResult) -> Vec<u8> {
     let mut object = Object::with_capacity(result.content.bytes.len() + 128);
     object.bool("ok", true);
-    match std::str::from_utf8(&result.content.bytes) {
+    match (result.content.form, std::str::from_utf8(&result.content.bytes)) {
         // A result's own text: its digits and the order of its members stay as the tool sent them.
-        Ok(text) if result.content.json && !text.is_empty() => object.raw("value", text),
-        Ok(_) if result.content.json => object.raw("value", "null"),
-        Ok(text) => object.string("value", text),
-        Err(_) => object.string("value", &String::from_utf8_lossy(&result.content.bytes)),
+        (Form::Json, Ok(text)) if !text.is_empty() => object.raw("value", text),
+        (Form::Json, Ok(_)) => object.raw("value", "null"),
+        (Form::Text, Ok(text)) => object.string("value", text),
+        (Form::Mcp, Ok(_)) => {
+            let value = result.content.value().unwrap_or(serde_json::Value::Null);
+            object.raw("value", &value.to_string());
+        }
+        (Form::Json | Form::Text | Form::Mcp, Err(_)) => {
+            object.string("value", &String::from_utf8_lossy(&result.content.bytes));
+        }
     }
     object.string("call", answer.id.as_str());
     object.number("attempts", u64::from(answer.attempts));

@@ -40,8 +40,13 @@ pub(super) async fn call(
     };
     let tool = ToolName::asked(tool);
     let id = head.call_id.unwrap_or_else(CallId::mint);
-    let asker =
-        Asker { agent, run: head.run, timeout: head.timeout, front_end: FrontEnd::ToolsApi };
+    let asker = Asker {
+        agent,
+        run: head.run,
+        timeout: head.timeout,
+        front_end: FrontEnd::ToolsApi,
+        side: None,
+    };
     let single =
         Single { asker, id: id.clone(), tool: tool.clone(), payload, caller_key: head.caller_key };
     Ok(match engine.call(single).await {

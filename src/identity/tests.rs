@@ -68,6 +68,8 @@ fn snapshot(agents: Vec<Agent>) -> Snapshot {
         egress: Egress { allow_hosts: Vec::new(), min_tls13: false },
         agent_label: true,
         broken_tools: Vec::new(),
+        mcp_servers: Default::default(),
+        quarantined: Default::default(),
     }
 }
 

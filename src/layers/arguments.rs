@@ -59,7 +59,8 @@ impl ArgumentsCheck {
             faults.extend(narrower);
         }
         // A value that is wrong already is not told again in the words of the place it would go to.
-        let mut places = template::faults(&self.tool.http, tree);
+        let mut places =
+            self.tool.http().map(|http| template::faults(http, tree)).unwrap_or_default();
         places.retain(|fault| faults.iter().all(|known| known.at != fault.at));
         faults.extend(places);
         faults.extend(self.own_key(tree, &faults));

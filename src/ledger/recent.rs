@@ -30,7 +30,7 @@ impl Recent {
         let content = Content {
             // A copy of its own: a slice would hold on to the whole buffer it was cut from, unweighed.
             bytes: Bytes::copy_from_slice(&result.content.bytes),
-            json: result.content.json,
+            form: result.content.form,
         };
         let mut notes = result.notes.clone();
         // The state of a bucket is of its moment.

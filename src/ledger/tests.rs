@@ -72,7 +72,7 @@ fn intent(ask: &Ask) -> Intent {
 fn result(text: &str) -> ToolResult {
     ToolResult {
         head: None,
-        content: Content { bytes: text.to_owned().into(), json: true },
+        content: Content { bytes: text.to_owned().into(), form: crate::call::Form::Json },
         source: Source::Tool,
         notes: Notes::default(),
     }

@@ -52,6 +52,8 @@ pub fn compile(checked: &Checked<'_>) -> Arc<Snapshot> {
             .unwrap_or(OnUnlisted::Silent),
         agent_label: telemetry.and_then(|t| get(&t.agent_label)).unwrap_or(true),
         broken_tools: checked.broken.clone(),
+        mcp_servers: HashMap::new(),
+        quarantined: HashMap::new(),
     })
 }
 
@@ -190,7 +192,7 @@ fn tool(
         description: get(&tool.description)?.into(),
         effect,
         upstream,
-        http: template(http)?,
+        target: super::snapshot::Target::Http(template(http)?),
         schema: checked.shown.get(name).or_else(|| checked.schemas.get(name))?.clone(),
         timeout: settings.timeout,
         retry: read.then_some(settings.retry),
@@ -221,7 +223,7 @@ fn values<T: Clone>(list: &Maybe<Vec<At<T>>>) -> Vec<T> {
 }
 
 fn tool_section(t: &Tool) -> Digest {
-    let what = format!("{:?}", (&t.name, &t.description, t.effect, &t.http));
+    let what = format!("{:?}", (&t.name, &t.description, t.effect, &t.target));
     let time = format!("{:?}", (t.timeout, &t.retry, &t.breaker));
     let limits = format!("{:?}", (&t.rate_limit, t.bulkhead, t.weight, t.fuse, t.cost));
     let result = &t.result;

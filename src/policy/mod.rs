@@ -4,6 +4,7 @@
 //! it, every problem at once; [`compile::compile`] makes the [`snapshot::Snapshot`] and cannot fail. [`load`] does
 //! all three for a file. Without a sound policy there is no snapshot, and without a snapshot no call.
 
+pub mod bind;
 pub mod check;
 pub mod compile;
 pub mod diagnostic;

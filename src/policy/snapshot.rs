@@ -1,5 +1,6 @@
 //! The policy as the gateway obeys it: immutable, compiled, complete. Data only; live state is `layers/state.rs`.
 
+mod mcp;
 mod remedies;
 
 use std::collections::HashMap;
@@ -10,6 +11,9 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method};
 use ipnet::IpNet;
 
+pub use self::mcp::{
+    Child, EnvValue, IsError, MayAsk, McpServer, McpTool, OnDrift, Pass, Pin, Reach, Share,
+};
 pub use self::remedies::{Idempotency, Probe, QueryArgument, SentAs, StatusQuery};
 use super::schema::Schema;
 use crate::call::pointer::{Path, Pointer};
@@ -58,6 +62,9 @@ pub struct Snapshot {
     pub agent_label: bool,
     /// Tools whose own definition is broken: left out alone, answered like unknown ones, counted as hidden.
     pub broken_tools: Vec<BrokenTool>,
+    pub mcp_servers: HashMap<UpstreamName, Arc<McpServer>>,
+    /// Tools whose definition is not the one that was pinned, and why: hidden, and answered `tool_quarantined`.
+    pub quarantined: HashMap<ToolName, Arc<str>>,
 }
 
 #[derive(Debug, Clone)]
@@ -266,7 +273,7 @@ pub struct Tool {
     pub description: Arc<str>,
     pub effect: Effect,
     pub upstream: Arc<Upstream>,
-    pub http: HttpTemplate,
+    pub target: Target,
     /// The closed schema, compiled; its source is what the model is shown.
     pub schema: Schema,
     pub timeout: Timeouts,
@@ -287,6 +294,16 @@ pub struct Tool {
     pub write: Option<WritePolicy>,
     /// Hash of the whole section as merged; approvals and caches will hang on it.
     pub section: Digest,
+}
+
+impl Tool {
+    /// The template of an HTTP tool.
+    pub fn http(&self) -> Option<&HttpTemplate> {
+        match &self.target {
+            Target::Http(template) => Some(template),
+            Target::Mcp(_) => None,
+        }
+    }
 }
 
 /// Per attempt; none extends another.
@@ -365,6 +382,13 @@ pub struct SlowPolicy {
     pub ratio: RatioPolicy,
     /// Strictly slower is slow.
     pub slower_than: Duration,
+}
+
+/// Where a tool's calls go. A tool has exactly one back end.
+#[derive(Debug, Clone)]
+pub enum Target {
+    Http(HttpTemplate),
+    Mcp(McpTool),
 }
 
 /// How arguments become a request.

@@ -136,7 +136,7 @@ mod tests {
             tool: ToolName::new("t").expect("name"),
             outcome: Ok(ToolResult {
                 head: None,
-                content: Content { bytes: vec![b'x'; bytes].into(), json: false },
+                content: Content { bytes: vec![b'x'; bytes].into(), form: crate::call::Form::Text },
                 source: Source::Tool,
                 notes: Notes::default(),
             }),

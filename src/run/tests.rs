@@ -65,6 +65,7 @@ fn call(run: &Run, id: &str) -> ToolCall {
         front_end: FrontEnd::ToolsApi,
         payload: Payload::Arguments(arguments),
         caller_key: None,
+        side: None,
         began: Instant::now(),
         deadline: run.deadline(),
         admitted: None,
@@ -82,7 +83,7 @@ fn call(run: &Run, id: &str) -> ToolCall {
 fn ok(bytes: &'static [u8]) -> Outcome {
     Ok(ToolResult {
         head: None,
-        content: Content { bytes: bytes.into(), json: true },
+        content: Content { bytes: bytes.into(), form: crate::call::Form::Json },
         source: Source::Tool,
         notes: Notes::default(),
     })

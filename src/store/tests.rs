@@ -62,7 +62,7 @@ fn result(text: &str) -> Option<Box<ToolResult>> {
     headers.insert("x-id", http::HeaderValue::from_static("7"));
     Some(Box::new(ToolResult {
         head: Some(Head { status: 201, headers }),
-        content: Content { bytes: text.to_owned().into(), json: true },
+        content: Content { bytes: text.to_owned().into(), form: crate::call::Form::Json },
         source: Source::Tool,
         notes: Notes { attempts: 1, accepted: true, ..Notes::default() },
     }))
@@ -128,7 +128,7 @@ async fn an_intent_is_put_once_and_ended_once() {
         assert_eq!(&found.content.bytes[..], b"{\"id\":1}");
         let head = found.head.expect("a head");
         assert_eq!((head.status, head.headers["x-id"].as_bytes()), (201, &b"7"[..]));
-        assert!(found.content.json && found.notes.accepted);
+        assert!(found.content.form == crate::call::Form::Json && found.notes.accepted);
         store.close().await;
     })
     .await;

@@ -12,7 +12,7 @@ use super::{Answer, Caller, Resolved, Row, Standing, Which};
 use crate::call::code::FailCode;
 use crate::call::{
     AgentId, Arguments, CallId, Class, Content, Delivery, Digest, ErrorClass, Evidence, Failed,
-    Head, IdempotencyKey, Notes, RunId, Source, TimedOutBy, ToolName, ToolResult, Truncated,
+    Form, Head, IdempotencyKey, Notes, RunId, Source, TimedOutBy, ToolName, ToolResult, Truncated,
     Verdict,
 };
 
@@ -60,6 +60,9 @@ struct Failure {
 #[derive(Debug, Serialize, Deserialize)]
 struct ResultHead {
     json: bool,
+    /// Absent in rows of older builds.
+    #[serde(default)]
+    mcp: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
     headers: Vec<(String, String)>,
@@ -338,7 +341,8 @@ fn caller(run: &str, call: &str) -> Option<Caller> {
 pub(super) fn result_head(result: &ToolResult) -> String {
     let headers = result.head.iter().flat_map(|head| head.headers.iter());
     json(&ResultHead {
-        json: result.content.json,
+        json: result.content.form == Form::Json,
+        mcp: result.content.form == Form::Mcp,
         status: result.head.as_ref().map(|head| head.status),
         headers: headers
             .filter_map(|(name, value)| {
@@ -349,6 +353,14 @@ pub(super) fn result_head(result: &ToolResult) -> String {
         accepted: result.notes.accepted,
         truncated: result.notes.truncated.map(|cut| (cut.total, cut.kept)),
     })
+}
+
+fn form(kept: &ResultHead) -> Form {
+    match (kept.mcp, kept.json) {
+        (true, _) => Form::Mcp,
+        (false, true) => Form::Json,
+        (false, false) => Form::Text,
+    }
 }
 
 pub(super) fn result(head: &str, body: Vec<u8>) -> Option<ToolResult> {
@@ -366,7 +378,7 @@ pub(super) fn result(head: &str, body: Vec<u8>) -> Option<ToolResult> {
     };
     Some(ToolResult {
         head,
-        content: Content { bytes: Bytes::from(body), json: kept.json },
+        content: Content { bytes: Bytes::from(body), form: form(&kept) },
         source: Source::Ledger,
         notes: Notes {
             attempts: kept.attempts,

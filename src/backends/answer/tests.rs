@@ -147,10 +147,10 @@ fn bb_o02_a_cut_json_is_told_as_text_never_as_json() {
     tool.result.max = 100;
     let body = serde_json::Value::from((0..1000).collect::<Vec<_>>()).to_string();
     let cut = of(&tool, &body).expect("cut");
-    assert!(!cut.content.json);
+    assert!(cut.content.form == Form::Text);
     assert!(cut.notes.truncated.is_some());
     let whole = of(&tool, "[1,2]").expect("fits");
-    assert!(whole.content.json && whole.notes.truncated.is_none());
+    assert!(whole.content.form == Form::Json && whole.notes.truncated.is_none());
     tool.result.fail_on_oversize = true;
     let failed = of(&tool, &body).expect_err("too large");
     assert_eq!(failed.code, FailCode::ResultTooLarge);

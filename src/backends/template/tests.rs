@@ -3,10 +3,22 @@ use std::sync::Arc;
 use http::{HeaderName, Method};
 use serde_json::json;
 
-use super::*;
+use super::{outline as written, *};
 use crate::backends::http::tests::support;
 use crate::call::{Arguments, Effect};
+use crate::policy::snapshot::Target;
 use crate::strict_json::Limits;
+
+fn outline(tool: &Tool, tree: &Value) -> Result<Outline, Fault> {
+    written(tool, tool.http().expect("an HTTP tool"), tree)
+}
+
+fn template_of(tool: &mut Tool) -> &mut HttpTemplate {
+    match &mut tool.target {
+        Target::Http(template) => template,
+        Target::Mcp(_) => unreachable!("an HTTP tool"),
+    }
+}
 
 fn tree(text: &str) -> Value {
     let limits = Limits::arguments(64 * 1024, 32);
@@ -64,25 +76,25 @@ fn a_json_body_keeps_order_and_digits() {
 #[test]
 fn a_form_body_is_encoded_like_a_query() {
     let mut tool = write();
-    tool.http.encoding = BodyEncoding::Form;
-    let outline = outline(&tool, &tree(r#"{"a":"x y&z","b":[1,2]}"#)).expect("fits");
+    template_of(&mut tool).encoding = BodyEncoding::Form;
+    let outline = self::outline(&tool, &tree(r#"{"a":"x y&z","b":[1,2]}"#)).expect("fits");
     assert_eq!(outline.body, "a=x%20y%26z&b=1&b=2");
     assert_eq!(outline.headers[CONTENT_TYPE], "application/x-www-form-urlencoded");
-    assert_eq!(super::outline(&tool, &tree(r#"{"a":{}}"#)).expect_err("no spelling").at, "/a");
+    assert_eq!(self::outline(&tool, &tree(r#"{"a":{}}"#)).expect_err("no spelling").at, "/a");
 }
 
 #[test]
 fn named_places_win_over_the_rest_and_a_get_has_no_body() {
     let mut tool = write();
-    tool.http.query = vec!["page".into()];
-    tool.http.headers = vec![(HeaderName::from_static("x-region"), "region".into())];
+    template_of(&mut tool).query = vec!["page".into()];
+    template_of(&mut tool).headers = vec![(HeaderName::from_static("x-region"), "region".into())];
     let text = r#"{"page":2,"region":"eu","note":"n"}"#;
     let out = outline(&tool, &tree(text)).expect("fits");
     assert_eq!(out.target, "/orders?page=2");
     assert_eq!(out.headers["x-region"], "eu");
     assert_eq!(out.body, r#"{"note":"n"}"#);
-    tool.http.method = Method::DELETE;
-    tool.http.rest = Rest::Query;
+    template_of(&mut tool).method = Method::DELETE;
+    template_of(&mut tool).rest = Rest::Query;
     let out = outline(&tool, &tree(r#"{"id":1}"#)).expect("fits");
     assert_eq!((out.target.as_str(), out.body.len()), ("/orders?id=1", 0));
     assert!(!out.headers.contains_key(CONTENT_TYPE));
@@ -109,7 +121,7 @@ fn the_upstream_sets_host_and_base_path_and_fixed_headers_before_arguments() {
 fn no_argument_can_set_a_field_that_frames_or_routes_the_request() {
     // The policy refuses such a template; the back end does not rely on it.
     let mut tool = read();
-    tool.http.headers =
+    template_of(&mut tool).headers =
         ["host", "authorization", "transfer-encoding", "content-length", "accept-encoding"]
             .map(|name| (HeaderName::from_static(name), "v".to_owned()))
             .into();
@@ -138,7 +150,7 @@ fn what_passes_the_gate_can_always_be_written() {
     ];
     for value in values {
         let tree = json!({"order_id": value, "other": value});
-        let faults = template::faults(&read().http, &tree);
+        let faults = template::faults(read().http().expect("HTTP"), &tree);
         match outline(&read(), &tree) {
             Ok(outline) => {
                 assert!(faults.is_empty(), "{tree}");
@@ -157,7 +169,7 @@ proptest::proptest! {
         let tree = serde_json::json!({ "order_id": id, key.as_str(): text });
         proptest::prop_assume!(key != "order_id");
         let Ok(outline) = outline(&read(), &tree) else {
-            proptest::prop_assert!(!template::faults(&read().http, &tree).is_empty());
+            proptest::prop_assert!(!template::faults(read().http().expect("HTTP"), &tree).is_empty());
             return Ok(());
         };
         let url = url::Url::parse(&format!("http://shop.example{}", outline.target)).expect("a URL");

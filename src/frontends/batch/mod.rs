@@ -55,7 +55,7 @@ pub(super) async fn turn(
             return Ok(Reply::protocol_error(protocol_error(&refused.denied)));
         }
     };
-    let asker = Asker { agent, run: head.run, timeout: head.timeout, front_end: form };
+    let asker = Asker { agent, run: head.run, timeout: head.timeout, front_end: form, side: None };
     let ask = TurnAsk { asker, turn, digest, unfinished: head.unfinished };
     let answer = engine.turn(ask).await.map_err(Problem::denied)?;
     metrics.batch(answer.state.as_str());
@@ -124,7 +124,7 @@ fn read(form: FrontEnd, body: &[u8], limits: BodyLimits) -> Result<(Turn, Digest
         FrontEnd::OpenaiChat => openai_chat::turn(&body, arguments)?,
         FrontEnd::OpenaiResponses => openai_responses::turn(&body, arguments)?,
         FrontEnd::AnthropicMessages => anthropic_messages::turn(&body, arguments)?,
-        FrontEnd::ToolsApi => Turn::default(),
+        FrontEnd::ToolsApi | FrontEnd::McpHttp | FrontEnd::McpStdio => Turn::default(),
     };
     if turn.calls.len() > limits.batch_calls {
         let message = format!(
@@ -195,7 +195,7 @@ fn messages(object: &mut Object, form: FrontEnd, answers: &[Answer]) {
         FrontEnd::OpenaiChat => object.objects("messages", answers, openai_chat::message),
         FrontEnd::OpenaiResponses => object.objects("messages", answers, openai_responses::message),
         FrontEnd::AnthropicMessages => anthropic_messages::messages(object, answers),
-        FrontEnd::ToolsApi => object.raw("messages", "[]"),
+        FrontEnd::ToolsApi | FrontEnd::McpHttp | FrontEnd::McpStdio => object.raw("messages", "[]"),
     }
 }
 

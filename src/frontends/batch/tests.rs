@@ -41,7 +41,7 @@ fn message(form: FrontEnd, calls: &[(&str, &str, &str)]) -> String {
             json!({"role": "assistant", "content": calls.iter().map(|(id, tool, text)|
             json!({"type": "tool_use", "id": id, "name": tool, "input": object(text)})).collect::<Vec<_>>()})
         }
-        FrontEnd::ToolsApi => Value::Null,
+        FrontEnd::ToolsApi | FrontEnd::McpHttp | FrontEnd::McpStdio => Value::Null,
     };
     body.to_string()
 }
@@ -368,7 +368,10 @@ fn answer(id: &str, outcome: Outcome) -> Answer {
 fn found(text: &'static str) -> Outcome {
     Ok(ToolResult {
         head: None,
-        content: Content { bytes: Bytes::from_static(text.as_bytes()), json: true },
+        content: Content {
+            bytes: Bytes::from_static(text.as_bytes()),
+            form: crate::call::Form::Json,
+        },
         source: Source::Tool,
         notes: Notes::default(),
     })
@@ -465,7 +468,9 @@ fn bb_p10_ids_come_back_byte_for_byte() {
 fn ids(form: FrontEnd, tree: &Value) -> Vec<String> {
     let messages = tree["messages"].as_array().expect("messages");
     let (items, name) = match form {
-        FrontEnd::OpenaiChat | FrontEnd::ToolsApi => (messages.clone(), "tool_call_id"),
+        FrontEnd::OpenaiChat | FrontEnd::ToolsApi | FrontEnd::McpHttp | FrontEnd::McpStdio => {
+            (messages.clone(), "tool_call_id")
+        }
         FrontEnd::OpenaiResponses => (messages.clone(), "call_id"),
         FrontEnd::AnthropicMessages => (
             messages
@@ -534,7 +539,7 @@ fn calls() -> impl Strategy<Value = Vec<(Option<String>, String, Value)>> {
 
 fn wire(form: FrontEnd, calls: &[(Option<String>, String, Value)]) -> Value {
     let (key, items): (&str, Vec<Value>) = match form {
-        FrontEnd::OpenaiChat | FrontEnd::ToolsApi => (
+        FrontEnd::OpenaiChat | FrontEnd::ToolsApi | FrontEnd::McpHttp | FrontEnd::McpStdio => (
             "tool_calls",
             calls.iter().map(|(id, tool, a)| json!({"id": id, "function": {"name": tool, "arguments": a}})).collect(),
         ),

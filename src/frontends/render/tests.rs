@@ -31,7 +31,10 @@ fn ended(outcome: Outcome) -> Answer {
 fn result(bytes: &str, json: bool) -> ToolResult {
     ToolResult {
         head: None,
-        content: Content { bytes: Bytes::copy_from_slice(bytes.as_bytes()), json },
+        content: Content {
+            bytes: Bytes::copy_from_slice(bytes.as_bytes()),
+            form: if json { crate::call::Form::Json } else { crate::call::Form::Text },
+        },
         source: Source::Tool,
         notes: Notes::default(),
     }

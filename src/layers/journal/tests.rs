@@ -46,7 +46,7 @@ fn metrics() -> Arc<Metrics> {
 fn done() -> Result<ToolResult, Failed> {
     Ok(ToolResult {
         head: None,
-        content: Content { bytes: Bytes::from_static(b"{}"), json: true },
+        content: Content { bytes: Bytes::from_static(b"{}"), form: crate::call::Form::Json },
         source: Source::Tool,
         notes: Notes::default(),
     })

@@ -17,7 +17,6 @@ use crate::call::{
 use crate::ledger::End;
 use crate::ledger::resolver::{Asked, Doing, Hands, Query, Remedies, Resent};
 use crate::policy::snapshot::{QueryArgument, StatusQuery, Tool};
-use crate::strict_json::{self, Limits};
 use crate::telemetry::metrics::ToolMetrics;
 
 /// `None`: nothing helps but a person.
@@ -149,11 +148,7 @@ fn question(query: &StatusQuery, call: ToolCall) -> Option<ToolCall> {
 fn document(outcome: &Outcome) -> Option<Value> {
     match outcome {
         Ok(result) => {
-            let bytes = &result.content.bytes;
-            let value: Value = match result.content.json {
-                true => strict_json::parse(bytes, Limits::answer(bytes.len())).ok()?,
-                false => String::from_utf8_lossy(bytes).into_owned().into(),
-            };
+            let value = result.content.value()?;
             let status = result.head.as_ref().map(|head| head.status);
             Some(json!({ "ok": true, "status": status, "value": value }))
         }

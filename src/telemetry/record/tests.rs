@@ -49,6 +49,7 @@ fn call(text: &str) -> ToolCall {
         front_end: FrontEnd::OpenaiChat,
         payload: Payload::Arguments(arguments),
         caller_key: None,
+        side: None,
         began: now,
         deadline: now + Duration::from_secs(60),
         admitted: None,
@@ -132,7 +133,10 @@ fn a_retried_call_tells_its_attempts_delay_and_circuit() {
     };
     let result = ToolResult {
         head: None,
-        content: Content { bytes: bytes::Bytes::from_static(b"{\"id\":\"A17\"}"), json: true },
+        content: Content {
+            bytes: bytes::Bytes::from_static(b"{\"id\":\"A17\"}"),
+            form: crate::call::Form::Json,
+        },
         source: Source::Tool,
         notes: Notes::default(),
     };

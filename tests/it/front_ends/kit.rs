@@ -208,7 +208,7 @@ async fn scripted(hits: &Hits, effect: Effect, call: ToolCall) -> Result<ToolRes
     let text = format!(r#"{{"tool":"{}","n":9007199254740993,"got":{tree}}}"#, call.tool);
     Ok(ToolResult {
         head: None,
-        content: Content { bytes: Bytes::from(text), json: true },
+        content: Content { bytes: Bytes::from(text), form: checkrein::call::Form::Json },
         source: Source::Tool,
         notes: Notes { attempts: 1, ..Notes::default() },
     })

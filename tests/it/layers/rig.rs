@@ -181,7 +181,10 @@ impl Service<ToolCall> for Scripted {
 pub(crate) fn answer(body: &'static str) -> ToolResult {
     ToolResult {
         head: None,
-        content: Content { bytes: Bytes::from_static(body.as_bytes()), json: true },
+        content: Content {
+            bytes: Bytes::from_static(body.as_bytes()),
+            form: checkrein::call::Form::Json,
+        },
         source: Source::Tool,
         notes: Notes::default(),
     }
@@ -331,7 +334,7 @@ pub(crate) fn tool(name: &str, effect: Effect) -> Tool {
         description: "".into(),
         effect,
         upstream: Arc::new(upstream()),
-        http: HttpTemplate {
+        target: Target::Http(HttpTemplate {
             method: http::Method::POST,
             path: vec![PathPiece::Literal("/x".into())],
             query: Vec::new(),
@@ -339,7 +342,7 @@ pub(crate) fn tool(name: &str, effect: Effect) -> Tool {
             rest: Rest::Body,
             headers: Vec::new(),
             encoding: BodyEncoding::Json,
-        },
+        }),
         schema: Schema::compile(&schema, true).expect("a sound schema"),
         timeout: Timeouts { connect: 3 * S, first_byte: 5 * S, idle: 5 * S, total: 10 * S },
         retry: None,
@@ -434,6 +437,8 @@ pub(crate) fn snapshot(tools: Vec<Tool>, agent: Agent) -> Snapshot {
         egress: Egress { allow_hosts: Vec::new(), min_tls13: false },
         agent_label: true,
         broken_tools: Vec::new(),
+        mcp_servers: Default::default(),
+        quarantined: Default::default(),
     }
 }
 
@@ -548,6 +553,7 @@ impl Rig {
                 Err(malformed) => Payload::Malformed(malformed),
             },
             caller_key: None,
+            side: None,
             began: Instant::now(),
             deadline: Instant::now() + Duration::from_secs(900_000),
             admitted: None,

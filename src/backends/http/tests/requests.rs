@@ -30,7 +30,7 @@ async fn one_real_call_goes_out_and_its_result_comes_back() {
     let backend = backend(read_at(&server));
     let result = ask(&backend, r#"{"order_id":"A17"}"#).await.expect("an answer");
     assert_eq!(text(&result), r#"{"status":"in_transit"}"#);
-    assert!(result.content.json);
+    assert_eq!(result.content.form, crate::call::Form::Json);
     assert_eq!(result.head.expect("a head").status, 200);
     let heard = server.heard();
     assert_eq!(heard.len(), 1);

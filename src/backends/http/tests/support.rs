@@ -23,7 +23,7 @@ use crate::policy::schema::Schema;
 use crate::policy::snapshot::{
     self, Addresses, BodyEncoding, BreakerMode, BreakerPolicy, HostRule, HttpTemplate, Identical,
     OnUnlisted, PathPiece, ProcessLimits, Rest, ResultPolicy, RetryBudgetPolicy, Revision, Rule,
-    Snapshot, Timeouts, Tool, Upstream, WritePolicy,
+    Snapshot, Target, Timeouts, Tool, Upstream, WritePolicy,
 };
 use crate::strict_json::Limits;
 use crate::telemetry::metrics::Metrics;
@@ -86,7 +86,7 @@ pub(crate) fn tool(effect: Effect, upstream: Upstream) -> Tool {
         description: Arc::from("orders"),
         effect,
         upstream: Arc::new(upstream),
-        http: HttpTemplate {
+        target: Target::Http(HttpTemplate {
             method: if read { Method::GET } else { Method::POST },
             path: if read {
                 vec![PathPiece::Literal("/orders/".into()), PathPiece::Argument("order_id".into())]
@@ -98,7 +98,7 @@ pub(crate) fn tool(effect: Effect, upstream: Upstream) -> Tool {
             rest: if read { Rest::Query } else { Rest::Body },
             headers: Vec::new(),
             encoding: BodyEncoding::Json,
-        },
+        }),
         schema: Schema::compile(&json!({"type": "object"}), false).expect("a schema"),
         timeout: Timeouts {
             connect: Duration::from_secs(5),
@@ -176,6 +176,8 @@ pub(crate) fn snapshot(tool: &Arc<Tool>) -> Snapshot {
         },
         agent_label: false,
         broken_tools: Vec::new(),
+        mcp_servers: Default::default(),
+        quarantined: Default::default(),
     }
 }
 
@@ -205,6 +207,7 @@ pub(crate) fn call(arguments: &str) -> ToolCall {
             Arguments::parse(arguments.as_bytes(), limits).expect("sound arguments"),
         ),
         caller_key: None,
+        side: None,
         began: Instant::now(),
         deadline: Instant::now() + Duration::from_secs(60),
         admitted: None,

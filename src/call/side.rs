@@ -1,0 +1,88 @@
+//! What an agent that speaks MCP brings with a call: its session, what it can be asked, and the way back to it while
+//! the call is open. Plain facts and one narrow channel; who carries the messages is the front end's affair.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+/// The agent's side of one call.
+#[derive(Debug, Clone)]
+pub struct Side {
+    /// The agent's session, in the revisions that have them. Inner sessions hang on it.
+    pub session: Option<Arc<str>>,
+    /// Revision 2026-07-28 or later: no session, metadata on every request.
+    pub modern: bool,
+    /// `capabilities` as the agent declared them, for this session or this request.
+    pub capabilities: Arc<Value>,
+    /// Members of `_meta` that may go on to a server; ours and the protocol's own are taken out.
+    pub meta: Arc<Map<String, Value>>,
+    /// `Mcp-Param-*` fields of the request that no schema of ours knows: name without prefix, value as sent.
+    pub param_headers: Arc<[(String, String)]>,
+    /// The level from which on the agent wants a server's log messages. `None` = none.
+    pub log_level: Option<Arc<str>>,
+    /// The agent named a progress token, so it wants to hear.
+    pub progress: bool,
+    /// The call goes on with one that asked for input.
+    pub continuation: Option<Arc<Continuation>>,
+    /// The agent took its call back in so many words (`notifications/cancelled`), or, in modern revisions, closed the
+    /// stream of a read.
+    pub cancelled: CancellationToken,
+    /// The way back to the agent while this call is open. `None` = it listens to the answer only.
+    pub channel: Option<Arc<dyn Channel>>,
+}
+
+impl Default for Side {
+    fn default() -> Self {
+        Self {
+            session: None,
+            modern: false,
+            capabilities: Arc::new(Value::Object(Map::new())),
+            meta: Arc::default(),
+            param_headers: Arc::from([]),
+            log_level: None,
+            progress: false,
+            continuation: None,
+            cancelled: CancellationToken::new(),
+            channel: None,
+        }
+    }
+}
+
+/// The answers to what a server asked for, and its own state, restored to the byte.
+#[derive(Debug, Clone)]
+pub struct Continuation {
+    pub responses: Value,
+    pub state: Option<Arc<str>>,
+    /// From 1; the first continuation of a call.
+    pub round: u32,
+    /// A call that waits inside the gateway for these answers (its server speaks a legacy revision).
+    pub parked: Option<Arc<str>>,
+}
+
+/// Why a question got no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// The agent did not declare that it can be asked this.
+    NotDeclared,
+    /// It answered with an error: code, message.
+    Refused(i64, String),
+    /// It has gone, or the call has ended.
+    Gone,
+}
+
+/// Messages to the agent about an open call. Never blocks: what does not fit is dropped and counted.
+pub trait Channel: fmt::Debug + Send + Sync {
+    /// A notification on the call's own stream: `method` and `params` as the agent is to see them, but for the
+    /// progress token, which the front end puts in.
+    fn notify(&self, method: &str, params: Value);
+    /// A request to the agent (elicitation, sampling, roots), answered once or never.
+    fn ask(
+        &self,
+        method: &str,
+        params: Value,
+    ) -> Pin<Box<dyn Future<Output = Result<Value, NoAnswer>> + Send>>;
+}
