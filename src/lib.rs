@@ -11,6 +11,8 @@ pub mod strict_json;
 
 pub mod call;
 
+pub mod mcp;
+
 pub mod policy;
 
 #[macro_use]

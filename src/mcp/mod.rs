@@ -1,0 +1,7 @@
+//! The words of the Model Context Protocol, for both sides of the gateway.
+//!
+//! Pure: bytes and trees in, bytes and trees out. No I/O, no clock, no policy; who may do what is not known here.
+
+pub mod jsonrpc;
+pub mod messages;
+pub mod version;
