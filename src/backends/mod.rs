@@ -6,6 +6,8 @@ pub mod classify;
 mod credentials;
 pub mod http;
 mod key;
+#[expect(dead_code, reason = "the words of links, before the first link")]
+pub mod mcp;
 mod template;
 
 use std::pin::Pin;

@@ -1,0 +1,138 @@
+//! How we meet a server, as a client of either era: what is said, and what its answer comes to. Pure; links carry it.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::link::Met;
+use crate::mcp::messages::{DiscoverResult, InitializeResult};
+use crate::mcp::version::{Era, Revision};
+
+/// Keys of `_meta` that a modern request carries (2026-07-28, basic).
+const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+const CLIENT: &str = "io.modelcontextprotocol/clientInfo";
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// Who we are; it decides nothing anywhere.
+fn client_info() -> Value {
+    json!({"name": "checkrein", "version": env!("CARGO_PKG_VERSION")})
+}
+
+/// Revisions a policy offers to a server, newest first. Words that name none are the policy's to refuse.
+pub(super) fn offered(protocol: &[Arc<str>]) -> Vec<Revision> {
+    let mut revisions: Vec<Revision> =
+        protocol.iter().filter_map(|text| Revision::parse(text)).collect();
+    revisions.sort_unstable_by(|a, b| b.cmp(a));
+    revisions.dedup();
+    revisions
+}
+
+/// The newest offered revision of an era.
+pub(super) fn newest(offered: &[Revision], era: Era) -> Option<Revision> {
+    offered.iter().copied().find(|revision| revision.era() == era)
+}
+
+/// The `params` of `initialize`.
+pub(super) fn initialize(revision: Revision, capabilities: &Value) -> Value {
+    json!({
+        "protocolVersion": revision.as_str(),
+        "capabilities": capabilities,
+        "clientInfo": client_info(),
+    })
+}
+
+/// What an answer to `initialize` agrees on. A server may answer with a revision that it was not asked for; what we do
+/// not speak ends it. The two oldest are read like their successors (the wire is the same for what we use).
+pub(super) fn initialized(result: &Value) -> Result<Met, String> {
+    let answer = InitializeResult::of(result).map_err(|wrong| format!("`initialize`: {wrong}"))?;
+    let revision = Revision::parse(answer.protocol_version)
+        .filter(|revision| revision.era() == Era::Legacy)
+        .ok_or_else(|| {
+            let told: String = answer.protocol_version.chars().take(40).collect();
+            format!(
+                "`initialize` was answered with the revision `{told}`, which is not spoken here"
+            )
+        })?;
+    Ok(Met {
+        revision,
+        capabilities: result.get("capabilities").cloned().unwrap_or_else(empty),
+        instructions: answer.instructions.map(Arc::from),
+    })
+}
+
+/// What an answer to `server/discover` agrees on: the newest revision of both. `Ok(None)`: a modern server with which
+/// we share none.
+pub(super) fn discovered(result: &Value, offered: &[Revision]) -> Result<Option<Met>, String> {
+    let answer =
+        DiscoverResult::of(result).map_err(|wrong| format!("`server/discover`: {wrong}"))?;
+    let shared = |revision: &&Revision| answer.supported_versions.contains(&revision.as_str());
+    let Some(revision) = offered.iter().find(shared).copied() else { return Ok(None) };
+    Ok(Some(Met {
+        revision,
+        capabilities: result.get("capabilities").cloned().unwrap_or_else(empty),
+        instructions: answer.instructions.map(Arc::from),
+    }))
+}
+
+/// `params` as a modern server wants them: who speaks, which revision, what can be asked, on every request.
+pub(super) fn modern(params: Value, revision: Revision, capabilities: &Value) -> Value {
+    let mut members = match params {
+        Value::Object(members) => members,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Map::new()
+        }
+    };
+    let meta = members.entry("_meta").or_insert_with(empty);
+    if !meta.is_object() {
+        *meta = empty();
+    }
+    if let Some(meta) = meta.as_object_mut() {
+        meta.insert(VERSION.into(), revision.as_str().into());
+        meta.insert(CLIENT.into(), client_info());
+        meta.insert(CAPABILITIES.into(), capabilities.clone());
+    }
+    Value::Object(members)
+}
+
+fn empty() -> Value {
+    Value::Object(Map::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_in_a_revision_that_is_not_spoken_ends_the_session() {
+        for version in ["2099-01-01", "2026-07-28", "1.0", ""] {
+            let answer = json!({"protocolVersion": version, "capabilities": {}});
+            assert!(initialized(&answer).is_err(), "{version}");
+        }
+        let answer = json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}});
+        let met = initialized(&answer).expect("spoken");
+        assert_eq!(met.revision, Revision::V2025_06_18);
+        assert_eq!(met.capabilities, json!({"tools": {}}));
+    }
+
+    #[test]
+    fn the_newest_revision_of_both_is_taken_and_none_is_no_fault() {
+        let offered = offered(&["2025-11-25".into(), "2026-07-28".into()]);
+        assert_eq!(offered, [Revision::V2026_07_28, Revision::V2025_11_25]);
+        let answer = json!({"supportedVersions": ["2031-01-01", "2026-07-28"]});
+        let met = discovered(&answer, &offered).expect("a discovery").expect("shared");
+        assert_eq!(met.revision, Revision::V2026_07_28);
+        let strange = json!({"supportedVersions": ["2031-01-01"]});
+        assert!(discovered(&strange, &offered).expect("a discovery").is_none());
+        assert!(discovered(&json!({"ok": true}), &offered).is_err());
+    }
+
+    #[test]
+    fn a_modern_request_says_who_speaks_and_keeps_what_was_there() {
+        let params = json!({"name": "x", "_meta": {"a.example/k": 1.50}});
+        let params = modern(params, Revision::V2026_07_28, &json!({"sampling": {}}));
+        let meta = params.get("_meta").expect("there");
+        assert_eq!(meta.get("a.example/k").map(ToString::to_string).as_deref(), Some("1.50"));
+        assert_eq!(meta.get(VERSION), Some(&json!("2026-07-28")));
+        assert_eq!(meta.get(CAPABILITIES), Some(&json!({"sampling": {}})));
+    }
+}
