@@ -2,6 +2,10 @@
 //!
 //! Pure: bytes and trees in, bytes and trees out. No I/O, no clock, no policy; who may do what is not known here.
 
+pub mod headers;
 pub mod jsonrpc;
+pub mod lines;
 pub mod messages;
+pub mod session;
+pub mod sse;
 pub mod version;

@@ -17,7 +17,7 @@ pub use lifecycle::{
 };
 pub use lists::{List, ListPage};
 pub use tools::{
-    Dropped, Hints, Judged, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, ToolDef,
+    Dropped, Hints, Judged, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, ToolDef, Transport,
     judge_tools,
 };
 

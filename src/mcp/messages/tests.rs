@@ -106,7 +106,7 @@ fn one_bad_definition_costs_one_tool() {
         json!({"name": "twice", "inputSchema": {"type": "object", "properties": {}}}),
         json!({"name": "also good", "inputSchema": schema, "outputSchema": {"type": "array"}}),
     ];
-    let judged = judge_tools(items);
+    let judged = judge_tools(items, Transport::Http);
     let names: Vec<_> = judged.tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names, ["good", "also good"]);
     assert_eq!(
@@ -127,10 +127,10 @@ fn one_bad_definition_costs_one_tool() {
 #[test]
 fn a_tool_named_like_a_place_is_not_mistaken_for_a_nameless_one() {
     let schema = json!({"type": "object"});
-    let judged = judge_tools(vec![
-        json!({"inputSchema": schema}),
-        json!({"name": "#0", "inputSchema": schema}),
-    ]);
+    let judged = judge_tools(
+        vec![json!({"inputSchema": schema}), json!({"name": "#0", "inputSchema": schema})],
+        Transport::Stdio,
+    );
     assert_eq!(judged.tools.len(), 1);
     assert_eq!(judged.dropped[0].reason, "no name");
 }
@@ -234,4 +234,12 @@ fn both_handshakes_are_read() {
     let read = DiscoverResult::of(&result).expect("result");
     assert_eq!((read.supported_versions, read.ttl_ms), (vec!["2026-07-28"], Some(5)));
     assert!(DiscoverResult::of(&json!({"content": []})).is_err());
+}
+
+#[test]
+fn a_bad_mirrored_parameter_costs_the_tool_over_http_alone() {
+    let item = json!({"name": "a", "inputSchema": {"type": "object", "properties": {
+        "n": {"type": "number", "x-mcp-header": "N"}}}});
+    assert_eq!(judge_tools(vec![item.clone()], Transport::Http).dropped.len(), 1);
+    assert_eq!(judge_tools(vec![item], Transport::Stdio).tools.len(), 1);
 }

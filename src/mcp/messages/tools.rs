@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::mcp::headers::{ParamHeader, param_headers};
+
 /// Deepest nesting of a schema's arrays and objects.
 pub const MAX_SCHEMA_DEPTH: usize = 64;
 /// Most objects within a schema: no fewer than it has subschemas with a keyword in them.
@@ -46,6 +48,8 @@ pub struct ToolDef {
     /// An object whose root type is `object`.
     pub input_schema: Arc<Value>,
     pub output_schema: Option<Arc<Value>>,
+    /// Parameters mirrored into headers; none where the server is not reached over HTTP.
+    pub headers: Vec<ParamHeader>,
     pub annotations: Hints,
     /// The whole definition as it came.
     pub raw: Arc<Value>,
@@ -66,9 +70,16 @@ pub struct Judged {
     pub dropped: Vec<Dropped>,
 }
 
+/// How a server is reached. Only over HTTP are parameters mirrored into headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Http,
+    Stdio,
+}
+
 /// Judges every definition of a server, all pages together: of a name that stands twice no definition is taken,
 /// because order must never decide.
-pub fn judge_tools(items: Vec<Value>) -> Judged {
+pub fn judge_tools(items: Vec<Value>, transport: Transport) -> Judged {
     let mut uses: HashMap<String, usize> = HashMap::new();
     for name in items.iter().filter_map(name_of) {
         *uses.entry(name.to_owned()).or_default() += 1;
@@ -78,7 +89,7 @@ pub fn judge_tools(items: Vec<Value>) -> Judged {
         let name = name_of(&item).map_or_else(|| format!("#{at}"), str::to_owned);
         let verdict = match uses.get(&name) {
             Some(count) if *count > 1 => Err("the name stands more than once".to_owned()),
-            Some(_) | None => tool(item),
+            Some(_) | None => tool(item, transport),
         };
         match verdict {
             Ok(tool) => judged.tools.push(tool),
@@ -92,7 +103,7 @@ fn name_of(item: &Value) -> Option<&str> {
     item.get("name").and_then(Value::as_str).filter(|name| !name.is_empty())
 }
 
-fn tool(item: Value) -> Result<ToolDef, String> {
+fn tool(item: Value, transport: Transport) -> Result<ToolDef, String> {
     if !item.is_object() {
         return Err("the definition is not an object".to_owned());
     }
@@ -105,6 +116,10 @@ fn tool(item: Value) -> Result<ToolDef, String> {
         return Err("`inputSchema` must have the root type `object`".to_owned());
     }
     bounded(input_schema, "inputSchema")?;
+    let headers = match transport {
+        Transport::Http => param_headers(input_schema)?,
+        Transport::Stdio => Vec::new(),
+    };
     let output_schema = match item.get("outputSchema") {
         None | Some(Value::Null) => None,
         Some(schema @ Value::Object(_)) => {
@@ -122,6 +137,7 @@ fn tool(item: Value) -> Result<ToolDef, String> {
         description: text("description"),
         input_schema: Arc::new(input_schema.clone()),
         output_schema,
+        headers,
         annotations: item.get("annotations").map(Hints::of).unwrap_or_default(),
         raw: Arc::new(item),
     })
