@@ -21,7 +21,7 @@ impl<'a> Key<'a> {
         let idempotency = tool.write.as_ref().and_then(|write| write.idempotency.as_ref());
         let sent_as = match idempotency.map(|idempotency| &idempotency.sent_as) {
             Some(sent_as @ (SentAs::Header { .. } | SentAs::Argument(_))) => sent_as,
-            Some(SentAs::Natural) | None => return Ok(None),
+            Some(SentAs::Meta(_) | SentAs::Natural) | None => return Ok(None),
         };
         match &call.sent_key {
             Some(key) => Ok(Some(Self { sent_as, key })),

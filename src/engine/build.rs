@@ -77,7 +77,8 @@ fn probes<S: Inner>(
     for (named, place) in both {
         let way = match named {
             None => continue,
-            Some(Probe::Connect) => egress.map(|egress| reach(tool, egress)),
+            // Without a session to ask in, reaching the server is what can be tested.
+            Some(Probe::Connect | Probe::Discover) => egress.map(|egress| reach(tool, egress)),
             Some(Probe::Call { tool, arguments }) => {
                 gates.snapshot.tools.get(tool).filter(|read| read.effect == Effect::Read).map(
                     |read| ask(read, attempt_stack(read, gates, inner(read)), arguments.clone()),

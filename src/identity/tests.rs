@@ -38,6 +38,7 @@ fn agent(name: &str, tokens: &[&str]) -> Agent {
         tokens: tokens.iter().map(|token| SecretText((*token).into())).collect(),
         allowed: HashMap::new(),
         denied: HashMap::new(),
+        grants: Default::default(),
         run: run_policy(),
         choosable_runs: HashMap::new(),
         dry_run: false,
@@ -70,6 +71,7 @@ fn snapshot(agents: Vec<Agent>) -> Snapshot {
         broken_tools: Vec::new(),
         mcp_servers: Default::default(),
         quarantined: Default::default(),
+        remarks: Vec::new(),
     }
 }
 

@@ -8,15 +8,16 @@ use std::sync::Arc;
 
 use http::Method;
 
+use super::bind::listed_http;
 use super::check::Checked;
-use super::document::kinds::{Part, Target};
+use super::document::kinds::{Part, Target as Url};
 use super::document::{self as written, At, Document, Maybe};
-use super::glob::{allows, glob_matches};
 use super::material::resolve;
 use super::merge::{self, get, in_memory, narrow};
 use super::snapshot::{
-    Agent, BodyEncoding, Egress, HostRule, HttpTemplate, Identical, OnUnlisted, ProcessLimits,
-    Rest, ResultPolicy, Rule, RunPolicy, SecretText, Snapshot, Tool, Upstream, WritePolicy,
+    Agent, BodyEncoding, Egress, Grants, HostRule, HttpTemplate, Identical, OnUnlisted,
+    ProcessLimits, Rest, ResultPolicy, Rule, RunPolicy, SecretText, Snapshot, Target, Tool,
+    Upstream, WritePolicy,
 };
 use crate::call::arguments::canonical;
 use crate::call::{AgentId, Digest, Effect, ToolName, UpstreamName};
@@ -54,6 +55,7 @@ pub fn compile(checked: &Checked<'_>) -> Arc<Snapshot> {
         broken_tools: checked.broken.clone(),
         mcp_servers: HashMap::new(),
         quarantined: HashMap::new(),
+        remarks: Vec::new(),
     })
 }
 
@@ -117,7 +119,7 @@ fn egress(document: &Document) -> Egress {
 }
 
 /// Every URL that calls may go to.
-pub fn targets(document: &Document) -> impl Iterator<Item = &Target> {
+pub fn targets(document: &Document) -> impl Iterator<Item = &Url> {
     let named = document.upstreams.values().filter_map(|u| u.value.base_url.as_ref());
     let unnamed = document.tools.values().filter_map(|t| t.value.http.as_ref()?.value.url.as_ref());
     named.chain(unnamed).map(|at| &at.value)
@@ -186,14 +188,18 @@ fn tool(
     let settings = merge::tool(checked.document, tool);
     let effect = tool.effect();
     let read = effect == Effect::Read;
+    let description: Arc<str> = get(&tool.description)?.into();
+    let schema = checked.shown.get(name).or_else(|| checked.schemas.get(name))?.clone();
+    let name_of = ToolName::new(name).ok()?;
+    let listed = listed_http(&name_of, &description, &schema, effect);
     let mut compiled = Tool {
-        name: ToolName::new(name).ok()?,
+        name: name_of,
         rule: Rule { path: format!("tools.{name}").into(), line: section.key.line },
-        description: get(&tool.description)?.into(),
+        description,
         effect,
         upstream,
-        target: super::snapshot::Target::Http(template(http)?),
-        schema: checked.shown.get(name).or_else(|| checked.schemas.get(name))?.clone(),
+        target: Target::Http(template(http)?),
+        schema,
         timeout: settings.timeout,
         retry: read.then_some(settings.retry),
         breaker: settings.breaker,
@@ -212,6 +218,7 @@ fn tool(
         cost: get(&tool.cost).map(|money| money.millionths),
         result: result(checked, name, &tool.result),
         write: (!read).then(|| write(&tool.write)),
+        listed: Arc::new(listed),
         section: Digest::of(b""),
     };
     compiled.section = tool_section(&compiled);
@@ -222,8 +229,17 @@ fn values<T: Clone>(list: &Maybe<Vec<At<T>>>) -> Vec<T> {
     list.iter().flat_map(|list| &list.value).map(|at| at.value.clone()).collect()
 }
 
-fn tool_section(t: &Tool) -> Digest {
-    let what = format!("{:?}", (&t.name, &t.description, t.effect, &t.target));
+/// Hash of all that a tool obeys. Of a tool that a server offers, its whole definition is part of it.
+pub(super) fn tool_section(t: &Tool) -> Digest {
+    let what = match &t.target {
+        Target::Http(template) => format!("{:?}", (&t.name, &t.description, t.effect, template)),
+        Target::Mcp(mcp) => {
+            let flags = (mcp.format_written, mcp.tasks, mcp.is_error, mcp.asks_after_acting);
+            let definition = Digest::of(&canonical(&mcp.definition));
+            let server = (&mcp.server.name, &mcp.own_name, mcp.server.section, definition);
+            format!("{:?}", (&t.name, &t.description, t.effect, server, flags, &mcp.meta_key))
+        }
+    };
     let time = format!("{:?}", (t.timeout, &t.retry, &t.breaker));
     let limits = format!("{:?}", (&t.rate_limit, t.bulkhead, t.weight, t.fuse, t.cost));
     let result = &t.result;
@@ -285,21 +301,22 @@ fn agent(
     tools: &HashMap<ToolName, Arc<Tool>>,
 ) -> Option<Agent> {
     let agent = &section.value;
-    let (mut allowed, mut denied) = (HashMap::new(), HashMap::new());
     let rule = |list: &str, at: &At<String>| Rule {
         path: format!("agents.{name}.{list}").into(),
         line: at.place.line,
     };
+    let granted = |name: &str, list: &Maybe<Vec<At<String>>>| {
+        let all = list.iter().flat_map(|list| &list.value);
+        all.map(|at| (at.value.clone(), rule(name, at))).collect::<Vec<_>>()
+    };
+    let grants =
+        Grants { allow: granted("allow", &agent.allow), deny: granted("deny", &agent.deny) };
+    let (mut allowed, mut denied) = (HashMap::new(), HashMap::new());
     for (tool_name, tool) in tools {
-        let deny = agent.deny.iter().flat_map(|list| &list.value);
-        if let Some(at) = deny.into_iter().find(|at| glob_matches(&at.value, tool_name.as_str())) {
-            denied.insert(tool_name.clone(), rule("deny", at));
-            continue;
-        }
-        let allow = agent.allow.iter().flat_map(|list| &list.value);
-        let found = allow.into_iter().find(|at| allows(&at.value, tool_name.as_str(), tool.effect));
-        if let Some(at) = found {
-            allowed.insert(tool_name.clone(), rule("allow", at));
+        if let Some(rule) = grants.denies(tool_name.as_str()) {
+            denied.insert(tool_name.clone(), rule.clone());
+        } else if let Some(rule) = grants.allows(tool_name.as_str(), tool.effect) {
+            allowed.insert(tool_name.clone(), rule.clone());
         }
     }
     let run_name = agent.run.as_ref().map_or(merge::DEFAULT_RUN, |at| at.value.as_str());
@@ -316,6 +333,7 @@ fn agent(
         tokens: tokens(checked, agent),
         allowed,
         denied,
+        grants: Arc::new(grants),
         choosable_runs: HashMap::from([(Arc::clone(&run.name), Arc::clone(&run))]),
         run,
         dry_run: get(&agent.dry_run).unwrap_or(false),

@@ -149,6 +149,7 @@ fn breaker_default(consecutive_failures: u32) -> BreakerPolicy {
         probe_deadline: EXTERNAL_HTTP.total + PROBE_GRACE,
         probe: None,
         probe_every: None,
+        is_error_bad: false,
     }
 }
 

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method};
 use ipnet::IpNet;
+use serde_json::Value;
 
 pub use self::mcp::{
     Child, EnvValue, IsError, MayAsk, McpServer, McpTool, OnDrift, Pass, Pin, Reach, Share,
 };
 pub use self::remedies::{Idempotency, Probe, QueryArgument, SentAs, StatusQuery};
+use super::bind::Remark;
 use super::schema::Schema;
 use crate::call::pointer::{Path, Pointer};
 use crate::call::{AgentId, Digest, Effect, PolicyName, ToolName, UpstreamName};
@@ -48,7 +50,7 @@ impl fmt::Display for Rule {
 }
 
 /// One policy, in force as a whole. A batch is governed by the one it began with.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Snapshot {
     pub name: Arc<str>,
     pub revision: Revision,
@@ -65,6 +67,8 @@ pub struct Snapshot {
     pub mcp_servers: HashMap<UpstreamName, Arc<McpServer>>,
     /// Tools whose definition is not the one that was pinned, and why: hidden, and answered `tool_quarantined`.
     pub quarantined: HashMap<ToolName, Arc<str>>,
+    /// What a person should hear of the servers' tools: names that cannot be, hints that made a write of a read.
+    pub remarks: Vec<Remark>,
 }
 
 #[derive(Debug, Clone)]
@@ -95,7 +99,7 @@ pub struct ProcessLimits {
 }
 
 /// One agent: who it is, what it may do, how far.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Agent {
     pub id: AgentId,
     pub rule: Rule,
@@ -105,6 +109,8 @@ pub struct Agent {
     pub allowed: HashMap<ToolName, Rule>,
     /// For `tool_not_allowed` under `explain`: the deny rule of a tool, where one names it.
     pub denied: HashMap<ToolName, Rule>,
+    /// `allow` and `deny` as written, for tools that are known only when their servers have been asked.
+    pub grants: Arc<Grants>,
     pub run: Arc<RunPolicy>,
     /// Names of `runs:` this agent may choose by `POST /v1/runs {"budget": NAME}`; its own `run` is one of them.
     pub choosable_runs: HashMap<Arc<str>, Arc<RunPolicy>>,
@@ -113,6 +119,13 @@ pub struct Agent {
     pub constraints: HashMap<ToolName, Schema>,
     pub rate_limit: Option<RateLimit>,
     pub bulkhead: Option<u32>,
+}
+
+/// Names and patterns of `allow` and `deny`, each with its rule, in the order of the file.
+#[derive(Debug, Default)]
+pub struct Grants {
+    pub allow: Vec<(String, Rule)>,
+    pub deny: Vec<(String, Rule)>,
 }
 
 /// A secret's text; its `Debug` shows nothing.
@@ -185,7 +198,7 @@ pub enum Per {
     Run,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Egress {
     /// `host` or `*.host`, each with the ports it allows.
     pub allow_hosts: Vec<HostRule>,
@@ -292,6 +305,9 @@ pub struct Tool {
     pub result: ResultPolicy,
     /// Writes only.
     pub write: Option<WritePolicy>,
+    /// Its definition as MCP agents are shown it: `name`, `description`, `inputSchema`, `annotations`, and of a tool
+    /// that an MCP server offers everything else the server said.
+    pub listed: Arc<Value>,
     /// Hash of the whole section as merged; approvals and caches will hang on it.
     pub section: Digest,
 }
@@ -359,6 +375,8 @@ pub struct BreakerPolicy {
     pub probe: Option<Probe>,
     /// Between two probes; `None` = 1 s in the first 30 s of an outage, then 5 s.
     pub probe_every: Option<Duration>,
+    /// `is_error: bad`: an MCP result with `isError: true` counts as ill health.
+    pub is_error_bad: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -454,6 +472,25 @@ pub struct WritePolicy {
     /// The key the tool recognises a write by; `None` = none is sent, and a write is never sent twice.
     pub idempotency: Option<Idempotency>,
     pub status_query: Option<StatusQuery>,
+}
+
+impl Default for WritePolicy {
+    /// What the language says of a write of which nothing is written.
+    fn default() -> Self {
+        Self {
+            fingerprint: Vec::new(),
+            global_scope: false,
+            ttl: super::merge::DEFAULT_TTL,
+            identical: Identical::Allow,
+            not_executed_on: Vec::new(),
+            unknown_on: Vec::new(),
+            caller_key_required: false,
+            pooled: false,
+            drain: super::merge::DEFAULT_DRAIN,
+            idempotency: None,
+            status_query: None,
+        }
+    }
 }
 
 /// An identical later write of a tool without fingerprint.

@@ -38,6 +38,7 @@ fn agent(name: &str, run: RunPolicy) -> Agent {
         tokens: Vec::new(),
         allowed: HashMap::new(),
         denied: HashMap::new(),
+        grants: Default::default(),
         choosable_runs: HashMap::from([(run.name.clone(), run.clone())]),
         run,
         dry_run: false,

@@ -22,6 +22,7 @@ fn policy() -> BreakerPolicy {
         probe_deadline: PROBE,
         probe: None,
         probe_every: None,
+        is_error_bad: false,
     }
 }
 

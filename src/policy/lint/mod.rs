@@ -7,7 +7,7 @@ mod references;
 mod remedies;
 mod requests;
 mod safety;
-mod shape;
+pub(super) mod shape;
 mod timing;
 
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@ const MAX_LOOKED_AT: usize = 64;
 
 /// The schemas that judge one value together: the schema itself, what it refers to, and its branches.
 #[derive(Debug, Clone)]
-pub(super) struct Shape<'s> {
+pub(in crate::policy) struct Shape<'s> {
     root: &'s Value,
     /// Each with whether it always applies (`$ref`, `allOf`) or only by choice (`anyOf`, `oneOf`, `then`, `else`).
     parts: Vec<(&'s Value, bool)>,
@@ -16,7 +16,7 @@ pub(super) struct Shape<'s> {
 }
 
 impl<'s> Shape<'s> {
-    pub(super) fn of(root: &'s Value) -> Self {
+    pub(in crate::policy) fn of(root: &'s Value) -> Self {
         Self::gather(root, vec![(root, true)])
     }
 
@@ -48,7 +48,7 @@ impl<'s> Shape<'s> {
     }
 
     /// Declared members, each once, in order.
-    pub(super) fn members(&self) -> Vec<&'s str> {
+    pub(in crate::policy) fn members(&self) -> Vec<&'s str> {
         let mut names: Vec<&str> = Vec::new();
         for (schema, _) in &self.parts {
             let properties = schema.get("properties").and_then(Value::as_object);
@@ -62,7 +62,7 @@ impl<'s> Shape<'s> {
     }
 
     /// Whether members beyond the declared ones may come, in a schema that will be closed where it says nothing.
-    pub(super) fn is_open(&self) -> bool {
+    pub(in crate::policy) fn is_open(&self) -> bool {
         let may_hold_more = |schema: &Value| {
             ["additionalProperties", "unevaluatedProperties"]
                 .iter()
@@ -73,7 +73,7 @@ impl<'s> Shape<'s> {
     }
 
     /// Whether the member must be there.
-    pub(super) fn requires(&self, name: &str) -> bool {
+    pub(in crate::policy) fn requires(&self, name: &str) -> bool {
         self.parts.iter().filter(|(_, always)| *always).any(|(schema, _)| {
             let required = schema.get("required").and_then(Value::as_array);
             required.is_some_and(|names| names.iter().any(|required| required == name))
@@ -81,7 +81,7 @@ impl<'s> Shape<'s> {
     }
 
     /// Whether a part other than the schema's own top requires the member.
-    pub(super) fn requires_below_the_top(&self, name: &str) -> bool {
+    pub(in crate::policy) fn requires_below_the_top(&self, name: &str) -> bool {
         Self {
             root: self.root,
             parts: self.parts.iter().skip(1).copied().collect(),
@@ -91,7 +91,7 @@ impl<'s> Shape<'s> {
     }
 
     /// The member, or item, one step below; `None` = not declared.
-    pub(super) fn step(&self, token: &str) -> Option<Shape<'s>> {
+    pub(in crate::policy) fn step(&self, token: &str) -> Option<Shape<'s>> {
         let index = token.parse::<usize>().ok();
         let mut found = Vec::new();
         for (schema, always) in &self.parts {
@@ -105,7 +105,7 @@ impl<'s> Shape<'s> {
     }
 
     /// Whether a value there may be of that type, as far as types are named.
-    pub(super) fn may_be(&self, kind: &str) -> bool {
+    pub(in crate::policy) fn may_be(&self, kind: &str) -> bool {
         let named = |schema: &Value| match schema.get("type") {
             Some(Value::String(only)) => Some(only == kind),
             Some(Value::Array(several)) => Some(several.iter().any(|one| one == kind)),
@@ -117,14 +117,14 @@ impl<'s> Shape<'s> {
 
 /// How a pointer stands to a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(in crate::policy) enum Standing {
     Required,
     Optional,
     NotDeclared,
 }
 
 /// Looks a pointer up, token by token. What an open schema may hold counts as optional.
-pub(super) fn standing(schema: &Value, tokens: &[String]) -> Standing {
+pub(in crate::policy) fn standing(schema: &Value, tokens: &[String]) -> Standing {
     let mut shape = Shape::of(schema);
     let mut required = true;
     for token in tokens {

@@ -4,6 +4,7 @@
 
 mod closing;
 mod decimal;
+mod dialect;
 mod faults;
 mod keywords;
 mod misspelt;
@@ -81,6 +82,24 @@ impl Schema {
             nearest: nearest.map(|validators| Arc::new(Nearest::new(validators))),
             source: Arc::new(source),
         })
+    }
+
+    /// A schema of an MCP server, closed: Draft 2020-12, or draft-07 where `$schema` says so.
+    pub fn of_server(source: &Value) -> Result<Self, SchemaFault> {
+        if !dialect::is_draft_07(source) {
+            return Self::compile(source, true);
+        }
+        subschemas::check_size(source)?;
+        Self::compile(&dialect::modern(source, subschemas::MAX_DEPTH), true)
+    }
+
+    /// Whether a server's schema says the same in Draft 2020-12 as in the dialect it names.
+    pub fn reads_the_same(source: &Value) -> bool {
+        let mut bare = source.clone();
+        if let Value::Object(members) = &mut bare {
+            members.shift_remove("$schema");
+        }
+        dialect::is_draft_07(source) && dialect::modern(source, subschemas::MAX_DEPTH) == bare
     }
 
     /// The schema as models are shown it.

@@ -9,7 +9,7 @@ use super::SchemaFault;
 use crate::call::pointer::push_token;
 
 /// Deepest nesting of a schema; past it no walk of ours goes.
-const MAX_DEPTH: usize = 120;
+pub(super) const MAX_DEPTH: usize = 120;
 /// Most JSON values in one schema.
 const MAX_VALUES: usize = 50_000;
 /// Most subschemas that may judge one and the same value; a few lines of doubled references reach millions.

@@ -2,6 +2,7 @@
 //! it has been asked; [`super::super::bind`] makes tools of both.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -105,15 +106,21 @@ pub enum OnDrift {
 }
 
 /// Where a tool's calls go, of a tool that an MCP server offers.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct McpTool {
     pub server: Arc<McpServer>,
     /// The server's own name of it.
     pub own_name: Arc<str>,
+    /// The rule that made a tool of it.
+    pub entry: Arc<super::super::bind::Entry>,
     /// Its definition as the server listed it.
     pub definition: Arc<Value>,
     /// It declares one that is listed to agents: a result without conforming structured content breaks clients.
     pub output_schema: bool,
+    /// What the compiled schema was made of.
+    pub judged_by: Digest,
+    /// `result.format` is written, so `result.json` holds; else a result passes as the server gave it.
+    pub format_written: bool,
     /// Arguments that modern servers want repeated in fields: pointer, field without `Mcp-Param-`.
     pub param_headers: Arc<[(String, String)]>,
     /// `tasks: use`.
@@ -123,6 +130,13 @@ pub struct McpTool {
     pub asks_after_acting: bool,
     /// `write.idempotency: { mode: meta, name }`.
     pub meta_key: Option<Arc<str>>,
+}
+
+/// Not the whole server, which knows every rule.
+impl fmt::Debug for McpTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "McpTool({} of {})", self.own_name, self.server.name)
+    }
 }
 
 /// What `isError: true` proves of a write.

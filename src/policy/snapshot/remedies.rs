@@ -1,5 +1,6 @@
 //! What a tool offers against not knowing, compiled: the key it recognises a write by, a read that tells, a probe.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
@@ -27,6 +28,8 @@ pub enum SentAs {
     },
     /// A member of the arguments that models neither see nor send.
     Argument(String),
+    /// A key of `_meta`, to tools of MCP servers.
+    Meta(Arc<str>),
     /// Not at all: repeating the same request changes nothing.
     Natural,
 }
@@ -60,6 +63,8 @@ pub enum QueryArgument {
 pub enum Probe {
     /// TCP, and TLS where the upstream has it.
     Connect,
+    /// `server/discover` or `tools/list`, of MCP servers.
+    Discover,
     /// One attempt of a read.
     Call { tool: ToolName, arguments: Map<String, Value> },
 }

@@ -274,6 +274,7 @@ pub(crate) fn breaker(consecutive_failures: u32, open_for: Duration) -> BreakerP
         probe_deadline: 11 * S,
         probe: None,
         probe_every: None,
+        is_error_bad: false,
     }
 }
 
@@ -375,6 +376,7 @@ pub(crate) fn tool(name: &str, effect: Effect) -> Tool {
             idempotency: None,
             status_query: None,
         }),
+        listed: Arc::default(),
         section: Digest::of(name.as_bytes()),
     }
 }
@@ -403,6 +405,7 @@ pub(crate) fn agent(tools: &[Tool]) -> Agent {
         tokens: Vec::new(),
         allowed: tools.iter().map(|tool| (tool.name.clone(), rule())).collect(),
         denied: HashMap::new(),
+        grants: Default::default(),
         choosable_runs: HashMap::new(),
         run,
         dry_run: false,
@@ -439,6 +442,7 @@ pub(crate) fn snapshot(tools: Vec<Tool>, agent: Agent) -> Snapshot {
         broken_tools: Vec::new(),
         mcp_servers: Default::default(),
         quarantined: Default::default(),
+        remarks: Vec::new(),
     }
 }
 

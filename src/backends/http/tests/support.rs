@@ -47,6 +47,7 @@ fn breaker() -> BreakerPolicy {
         probe_deadline: Duration::from_secs(61),
         probe: None,
         probe_every: None,
+        is_error_bad: false,
     }
 }
 
@@ -136,6 +137,7 @@ pub(crate) fn tool(effect: Effect, upstream: Upstream) -> Tool {
             idempotency: None,
             status_query: None,
         }),
+        listed: Arc::default(),
         section: Digest::of(b"tool"),
     }
 }
@@ -178,6 +180,7 @@ pub(crate) fn snapshot(tool: &Arc<Tool>) -> Snapshot {
         broken_tools: Vec::new(),
         mcp_servers: Default::default(),
         quarantined: Default::default(),
+        remarks: Vec::new(),
     }
 }
 
