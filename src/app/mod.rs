@@ -204,6 +204,7 @@ async fn prepare(
     let admin = admin.map(|bound| gateway.serve_people(bound));
     tokio::spawn(policy::follow(gateway.clone(), watcher, force));
     tokio::spawn(gateway.clone().sweep());
+    gateway.tasks.spawn(gateway.engine.clone().ask_about_left());
     unless_done.disarm();
     Ok(Prepared { gateway, listeners: bound, data, health: health_address, admin })
 }

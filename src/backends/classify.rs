@@ -187,16 +187,17 @@ pub fn status(
         _ => (FailCode::UpstreamProtocolError, Class::Permanent, Delivery::Unknown, Verdict::Bad),
     };
     let (delivery, evidence) = promised(status, delivery, promises);
-    let retry_after = if matches!(status, 429 | 503) { retry_after(headers, now) } else { None };
-    // Zero and the past tell no time to wait for; the computed back-off stands.
-    let retry_after = retry_after.filter(|wait| !wait.is_zero());
+    let told = if matches!(status, 429 | 503) { retry_after(headers, now) } else { None };
+    // Zero and the past tell no time to wait for: the computed back-off stands, and nobody else has to wait.
+    let at_once = told.is_some_and(|wait| wait.is_zero());
+    let retry_after = told.filter(|wait| !wait.is_zero());
     Failed {
         error_class: error_class(status),
         evidence,
         status: Some(status),
         retry_after,
-        cooldown: status == 429 || (status == 503 && retry_after.is_some()),
-        ..Failed::new(code, class, delivery, health, told(status, text))
+        cooldown: (status == 429 && !at_once) || (status == 503 && retry_after.is_some()),
+        ..Failed::new(code, class, delivery, health, told_by(status, text))
     }
 }
 
@@ -232,7 +233,7 @@ fn error_class(status: u16) -> ErrorClass {
     }
 }
 
-fn told(status: u16, text: &str) -> String {
+fn told_by(status: u16, text: &str) -> String {
     let text = text.trim();
     match (kind(status), text.is_empty()) {
         (Kind::Redirect, _) => {

@@ -105,6 +105,7 @@ codes! {
         InProgress "in_progress" 409 Unknown After "the same operation is still running; ask again later";
         ReviewRequired "review_required" 409 Unknown Person "this operation may already have happened; do not repeat it under any id, a person must check";
         SkippedPendingReview "skipped_pending_review" 409 No Person "not started: an earlier write of this message may have happened and must be checked first";
+        SkippedInProgress "skipped_in_progress" 409 No After "not started: an earlier write of this message is still running; ask again once it has ended";
         LedgerUnavailable "ledger_unavailable" 503 No After "writes are refused for now; reads still work";
         Draining "draining" 503 No After "the gateway is restarting; try again in a moment";
     }

@@ -1,6 +1,8 @@
 //! Who runs when: neighbouring reads at once, a write after all that stands before it and before all that stands
 //! after it. A write that may have happened stops what follows.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use super::asking::Asking;
@@ -11,18 +13,21 @@ use crate::call::code::{DenyCode, Executed};
 use crate::call::{CallError, Delivery, Denied, Digest, Outcome, ToolName, judge};
 use crate::run::answers::Kept;
 
+/// When what waits for a write that still runs may be asked for again.
+const IN_PROGRESS_AGAIN: Duration = Duration::from_secs(1);
+
 /// One answer a call, in their order.
 pub(super) async fn run(asking: &Asking, calls: Vec<Paired>) -> Vec<Answer> {
     let parallel = asking.routes.snapshot.limits.batch_parallel;
     let mut answers = Vec::with_capacity(calls.len());
     let mut calls = calls.into_iter().peekable();
-    let mut stopped = false;
+    let mut stopped = None;
     while let Some(first) = calls.next() {
-        if stopped {
-            answers.push(asking.unsent(first, skipped()));
+        if let Some(skipped) = &stopped {
+            answers.push(asking.unsent(first, Denied::clone(skipped)));
         } else if asking.writes(&first) {
             let answer = one(asking, first).await;
-            stopped = may_have_happened(&answer.outcome);
+            stopped = stops(&answer.outcome);
             answers.push(answer);
         } else {
             let mut neighbours = vec![first];
@@ -91,10 +96,16 @@ pub(super) fn kept(answer: &Answer) -> Kept {
     Kept { id, tool, outcome, attempts, operation, alternatives }
 }
 
-fn skipped() -> Denied {
-    let message = "not started: an earlier write of this message may have happened, and a person \
-                   must check it first";
-    Denied::new(DenyCode::SkippedPendingReview, message)
+/// What follows a write that has not ended is not started: what it would be built on is not known.
+fn stops(write: &Outcome) -> Option<Denied> {
+    if may_have_happened(write) {
+        let message = "not started: an earlier write of this message may have happened, and a \
+                       person must check it first";
+        return Some(Denied::new(DenyCode::SkippedPendingReview, message));
+    }
+    let message = "not started: an earlier write of this message is still running";
+    unsettled(write)
+        .then(|| Denied::new(DenyCode::SkippedInProgress, message).retry_after(IN_PROGRESS_AGAIN))
 }
 
 /// A write whose end needs a person: unknown now, or unknown since before.

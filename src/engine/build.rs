@@ -1,5 +1,6 @@
 //! A snapshot and its back ends become stacks: the one place where layers meet back ends.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -10,8 +11,8 @@ use crate::backends::Backend;
 use crate::call::{Effect, ToolCall, Verdict, judge};
 use crate::egress::{Egress, SendError};
 use crate::layers::stack::{
-    CallService, Gates, Inner, attempt_stack, query_stack, read_stack, refusal_stack,
-    write_stack_asking,
+    CallService, Gates, Inner, attempt_stack, hands, query_stack, read_stack, refusal_stack,
+    write_stack_with,
 };
 use crate::layers::state::ProbeWay;
 use crate::policy::snapshot::{Probe, Snapshot, Tool};
@@ -34,18 +35,24 @@ pub(super) fn routes<S: Inner>(
     for tool in gates.snapshot.tools.values() {
         probes(tool, gates, egress.as_deref(), inner);
     }
+    let writes = gates.snapshot.tools.iter().filter(|(_, tool)| tool.effect == Effect::Write);
+    let hands: HashMap<_, _> = writes
+        .filter_map(|(name, tool)| {
+            let hands = hands(tool, gates, inner(tool), query(tool, gates, inner))?;
+            Some((name.clone(), hands))
+        })
+        .collect();
     let stacks = gates.snapshot.tools.iter().map(|(name, tool)| {
         let stack = match tool.effect {
             Effect::Read => read_stack(tool, gates, inner(tool)),
-            Effect::Write => {
-                write_stack_asking(tool, gates, inner(tool), query(tool, gates, inner))
-            }
+            Effect::Write => write_stack_with(tool, gates, inner(tool), hands.get(name).cloned()),
         };
         (name.clone(), stack)
     });
     Routes {
         snapshot: gates.snapshot.clone(),
         stacks: stacks.collect(),
+        hands,
         refusal: refusal_stack(gates),
         egress,
     }

@@ -4,6 +4,7 @@
 mod asking;
 mod batch;
 mod build;
+mod left;
 mod people;
 mod routes;
 mod suggest;

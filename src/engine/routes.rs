@@ -8,12 +8,15 @@ use arc_swap::ArcSwap;
 use crate::call::{Payload, ToolName};
 use crate::egress::Egress;
 use crate::layers::stack::CallService;
+use crate::ledger::resolver::Hands;
 use crate::policy::snapshot::{Agent, Snapshot, Tool};
 
 #[derive(Debug)]
 pub(super) struct Routes {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) stacks: HashMap<ToolName, CallService>,
+    /// What helps with unknown writes, by the tool that writes.
+    pub(super) hands: HashMap<ToolName, Arc<Hands>>,
     pub(super) refusal: CallService,
     /// Handed to the next policy, so that idle connections survive it.
     pub(super) egress: Option<Arc<Egress>>,

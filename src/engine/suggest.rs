@@ -62,6 +62,7 @@ fn denied_for_the_tool(code: DenyCode) -> bool {
         | DenyCode::InProgress
         | DenyCode::ReviewRequired
         | DenyCode::SkippedPendingReview
+        | DenyCode::SkippedInProgress
         | DenyCode::LedgerUnavailable
         | DenyCode::Draining => false,
     }

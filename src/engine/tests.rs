@@ -553,6 +553,30 @@ async fn bb_w01_a_write_that_may_have_happened_stops_what_follows_and_is_not_rep
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_follows_a_write_that_still_runs_is_not_started() {
+    let bench = bench("", Tools::new(by_name));
+    let first = bench.turn("r1", &["c1 create_order slow-31"]);
+    let second = async {
+        pause(Duration::from_millis(100)).await;
+        let lines = ["c1 create_order slow-31", "c2 lookup_order 2", "c3 create_order R3"];
+        let mut ask = message("r2", "", &lines);
+        ask.asker.timeout = Some(Duration::from_millis(100));
+        bench.engine.turn(ask).await.expect("a run")
+    };
+    let (first, second) = tokio::join!(first, second);
+    assert_eq!(all(&first), ["c1 = slow-31"]);
+    assert_eq!(
+        all(&second),
+        ["c1 in_progress", "c2 skipped_in_progress", "c3 skipped_in_progress"]
+    );
+    assert_eq!(second.state, LoopState::Continue, "nobody has to check anything");
+    assert_eq!(bench.tools.seen(), ["slow-31"]);
+    // Once it has ended the same message goes on.
+    let third = bench.turn("r3", &["c1 create_order slow-31", "c2 lookup_order 2"]).await;
+    assert_eq!(all(&third), ["c1 = slow-31 again", "c2 = 2"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn bb_w24_a_finished_write_is_replayed_in_another_run() {
     let bench = bench("", Tools::echo());
     assert_eq!(all(&bench.turn("r1", &["c1 create_order R24"]).await), ["c1 = R24"]);

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt};
 
 use super::gate::{Answering, Below, take_ready};
-use crate::call::code::DenyCode;
+use crate::call::code::{DenyCode, FailCode};
 use crate::call::operation::{Operation, OperationKey, OperationScope, operation};
 use crate::call::{
     AgentId, CallError, Denied, Detail, Failed, Handoff, Outcome, Source, ToolCall, ToolResult,
@@ -51,6 +51,7 @@ fn waiting<'a>(call: &'a ToolCall, intent: &Intent) -> Waiting<'a> {
         sent: None,
         said: None,
         until: call.deadline,
+        only_ask: false,
     }
 }
 
@@ -153,13 +154,19 @@ impl ReplayLayer {
         let Some(hands) = self.hands.clone() else { return self.send(ticket, call, inner).await };
         let sent = Instant::now();
         let outcome = self.send(ticket, call.clone(), inner).await;
-        let Err(CallError::Unknown(unknown)) = &outcome else { return outcome };
-        let waiting = Waiting {
-            sent: Some(sent),
-            said: Some(unknown.message.as_str()),
-            ..waiting(&call, intent)
+        let resolver = self.ledger.resolver();
+        let waiting = Waiting { sent: Some(sent), ..waiting(&call, intent) };
+        let unknown = match &outcome {
+            Err(CallError::Unknown(unknown)) => unknown,
+            // It happened, and the body was cut: a tool that recognises the key has it still.
+            Err(CallError::Failed(failed)) if failed.code == FailCode::ResultLost => {
+                let fetched = resolver.fetch(&self.ledger, &hands, waiting).await;
+                return fetched.map_or(outcome, Ok);
+            }
+            Ok(_) | Err(CallError::Failed(_) | CallError::Denied(_)) => return outcome,
         };
-        match self.ledger.resolver().settle(&self.ledger, &hands, waiting).await {
+        let waiting = Waiting { said: Some(unknown.message.as_str()), ..waiting };
+        match resolver.settle(&self.ledger, &hands, waiting).await {
             Settled::Known(end) => end.told(unknown.key),
             // Its own answer came late: the ledger has it.
             Settled::Elsewhere => match self.begin(intent).await? {

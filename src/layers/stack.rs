@@ -17,6 +17,7 @@ use super::timeout::{Then, TimeoutLayer};
 use super::{allowlist, deadline, detach, dry_run, retry};
 use crate::call::{CallError, Failed, ToolCall, ToolResult};
 use crate::ledger::Ledger;
+use crate::ledger::resolver::Hands;
 use crate::policy::snapshot::{Snapshot, Tool};
 use crate::run::Runs;
 use crate::telemetry::metrics::Metrics;
@@ -115,8 +116,29 @@ pub fn write_stack_asking<S: Inner>(
     inner: S,
     query: Option<CallService>,
 ) -> CallService {
+    let hands = hands(tool, gates, inner.clone(), query);
+    write_stack_with(tool, gates, inner, hands)
+}
+
+/// What helps with a tool's unknown writes; `None` = nothing but a person.
+pub fn hands<S: Inner>(
+    tool: &Arc<Tool>,
+    gates: &Gates,
+    inner: S,
+    query: Option<CallService>,
+) -> Option<Arc<Hands>> {
+    let resend = resend_stack(tool, gates, inner);
+    make::Maker::new(tool, gates).hands(resend, query)
+}
+
+/// As [`write_stack`], with what helps.
+pub fn write_stack_with<S: Inner>(
+    tool: &Arc<Tool>,
+    gates: &Gates,
+    inner: S,
+    hands: Option<Arc<Hands>>,
+) -> CallService {
     let with = make::Maker::new(tool, gates);
-    let hands = with.hands(resend_stack(tool, gates, inner.clone()), query);
     let stack = ServiceBuilder::new()
         // Outermost: who hangs up drops neither the write in the middle nor its permits, and it is still observed.
         .layer(detach::DetachLayer { tasks: gates.tasks.clone() })

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::ends::Owed;
 use super::entry::{self, Before, Decision, Entry, MAX_OCCURRENCES, State, Stored};
 use super::recent::Recent;
-use super::resolver::Unsettled;
+use super::resolver::{Left, Unsettled};
 use super::ticket::{Join, Ticket};
 use super::{Begin, Intent, rows};
 use crate::call::code::DenyCode;
@@ -283,7 +283,27 @@ impl Book {
         let shard = self.shard(key);
         let entry = shard.get(&key)?.last()?;
         let State::Unknown { since, .. } = &entry.state else { return None };
-        Some(Unsettled { occurrence: entry.occurrence, digest: entry.digest, since: *since })
+        Some(Unsettled {
+            occurrence: entry.occurrence,
+            digest: entry.digest,
+            since: *since,
+            arguments: entry.arguments.clone(),
+        })
+    }
+
+    /// Unknown writes whose arguments are kept, in no order.
+    pub(super) fn left(&self, most: usize) -> Vec<Left> {
+        let mut left = Vec::new();
+        self.each(|key, entry| {
+            if let (State::Unknown { .. }, Some(arguments)) = (&entry.state, &entry.arguments)
+                && left.len() < most
+            {
+                let (tool, digest, arguments) =
+                    (entry.tool.clone(), entry.digest, arguments.clone());
+                left.push(Left { key, tool, digest, arguments });
+            }
+        });
+        left
     }
 
     /// An operation that is meant again and again keeps its newest occurrences.

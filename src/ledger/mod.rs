@@ -7,6 +7,7 @@
 mod book;
 mod ends;
 mod entry;
+mod fetched;
 mod recent;
 pub mod resolver;
 mod review;
@@ -124,6 +125,11 @@ impl Ledger {
     /// The key a tool is to recognise this occurrence of an operation by; 43 characters of base64url.
     pub fn derived_key(&self, key: &IdempotencyKey, occurrence: u32) -> SentKey {
         self.secret.key(key, occurrence)
+    }
+
+    /// Unknown writes that are there and whose arguments are kept, at most `most`, in no order.
+    pub fn left(&self, most: usize) -> Vec<resolver::Left> {
+        self.book.left(most)
     }
 
     /// Who settles what may have happened, where its tool helps.

@@ -1,8 +1,10 @@
 //! Settles a write that may have happened, where its tool helps: by the same key sent again, or by asking a read.
 //!
-//! The only place from which a write is sent a second time. It acts for a call that waits for the outcome, never on
-//! its own, and one call at a time for one operation. Order: late answer (which may come meanwhile), the key again,
-//! the question, a person.
+//! The only place from which a write is sent a second time. It acts for a call that waits for the outcome, one call at
+//! a time for one operation; on its own, after a start, it only asks. Order: late answer (which may come meanwhile),
+//! the key again, the question, a person.
+
+mod step;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -13,42 +15,16 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use super::{End, Ledger};
-use crate::call::{Arguments, Digest, IdempotencyKey, ToolCall};
+use crate::call::{Arguments, Digest, IdempotencyKey, ToolCall, ToolName, ToolResult};
 use crate::telemetry::record::wall_clock;
+pub use step::{
+    MAX_HELD, Progress, Query, RESENDS_A_WRITE, RESENDS_AN_ASKING, Remedies, Step, next_step,
+};
 
-/// Times one write is sent again, in its life.
-pub const MAX_RESENDS: u32 = 2;
-/// Tries of one settling that never reached the tool.
-const MAX_UNSENT: u32 = 3;
-/// Waits before the key is sent again, by how often it has been tried.
-const RESEND_WAIT: Duration = Duration::from_millis(200);
 /// Least time that makes a further sending worth starting.
 const LEAST: Duration = Duration::from_millis(250);
 /// Unsettled writes whose progress is kept; past it the rest is left to a person.
 const MAX_RECORDS: usize = 10_000;
-/// Longest arguments kept for a later sending.
-const MAX_ARGUMENTS: u64 = 16 << 10;
-
-/// What helps with a tool's unknown writes: plain values of its policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Remedies {
-    /// How long the tool recognises a key. `None` = nothing is sent again.
-    pub window: Option<Duration>,
-    pub query: Option<Query>,
-    /// Arguments may differ where operations do not: only what was sent first is sent again.
-    pub volatile: bool,
-    /// Longest from a sending until it is called unknown: as much less of the window is left where only the latter
-    /// is on record.
-    pub lag: Duration,
-}
-
-/// When a tool's read is asked what became of a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Query {
-    /// After the last sending, and between two answers that it did not happen.
-    pub settle: Duration,
-    pub tries: u32,
-}
 
 /// What a further sending showed.
 #[derive(Debug, Clone)]
@@ -60,8 +36,10 @@ pub enum Resent {
     Unknown { message: String, stored: bool },
     /// The tool took it for something it will not answer: no further sending will do better.
     Refused,
-    /// Nothing went out.
+    /// Nothing went out, for want of a connection.
     NotSent,
+    /// Nothing went out: a limit of the gateway's own, which lasts so long.
+    Held(Option<Duration>),
     /// Nothing was tried: the tool is down, or the gateway is on its way out.
     NotNow,
 }
@@ -76,6 +54,8 @@ pub enum Asked {
     Neither,
     /// The read itself failed.
     NoAnswer,
+    /// It was not asked: a limit of the gateway's own, which lasts so long.
+    Held(Option<Duration>),
 }
 
 pub type Doing<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -95,77 +75,6 @@ impl std::fmt::Debug for Hands {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Hands").field("may", &self.may).finish_non_exhaustive()
     }
-}
-
-/// What has been done about one unknown write.
-#[derive(Debug, Clone)]
-pub struct Progress {
-    /// When it, or its key, was last sent.
-    pub sent_at: Instant,
-    /// When the key was first sent: the window counts from there.
-    pub first_sent: Instant,
-    pub resends: u32,
-    pub unsent: u32,
-    /// No sending will tell more.
-    pub no_more: bool,
-    pub queries: u32,
-    pub asked_at: Option<Instant>,
-    /// The read said that it did not happen; first when.
-    pub absent_since: Option<Instant>,
-    pub contradiction: bool,
-    last: String,
-    arguments: Option<Arguments>,
-}
-
-impl Progress {
-    fn new(first_sent: Instant, now: Instant) -> Self {
-        Self {
-            sent_at: now,
-            first_sent,
-            resends: 0,
-            unsent: 0,
-            no_more: false,
-            queries: 0,
-            asked_at: None,
-            absent_since: None,
-            contradiction: false,
-            last: String::new(),
-            arguments: None,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    Wait(Instant),
-    Resend,
-    Query,
-    /// Nobody but a person can settle it.
-    Person,
-}
-
-/// What to do next about an unknown write. Pure.
-pub fn next_step(done: &Progress, may: &Remedies, now: Instant) -> Step {
-    // A tenth early: its clock and ours may differ, and the way there takes time.
-    let usable = may.window.map(|window| window - window / 10);
-    let in_window =
-        usable.is_some_and(|usable| now.saturating_duration_since(done.first_sent) < usable);
-    if in_window && !done.no_more && done.resends < MAX_RESENDS && done.unsent < MAX_UNSENT {
-        let tries = done.resends + done.unsent;
-        let due = done.sent_at + RESEND_WAIT * 4_u32.saturating_pow(tries);
-        return if now < due { Step::Wait(due) } else { Step::Resend };
-    }
-    let Some(query) = may.query.filter(|_| !done.contradiction) else { return Step::Person };
-    if done.queries >= query.tries {
-        return Step::Person;
-    }
-    // After an answer of "neither" the tool is given more time each time.
-    let due = match (done.asked_at, done.absent_since) {
-        (None, _) => done.sent_at + query.settle,
-        (Some(asked), Some(_)) => asked + query.settle,
-        (Some(asked), None) => asked + query.settle * 2_u32.saturating_pow(done.queries.min(4) - 1),
-    };
-    if now < due { Step::Wait(due) } else { Step::Query }
 }
 
 /// How far a settling came.
@@ -189,11 +98,22 @@ pub struct Resolver {
 }
 
 /// An unknown write, as the ledger has it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Unsettled {
     pub(super) occurrence: u32,
     pub(super) digest: Digest,
     pub(super) since: SystemTime,
+    /// What was sent, unless it was too long to keep.
+    pub(super) arguments: Option<Arguments>,
+}
+
+/// An unknown write that an earlier process left.
+#[derive(Debug, Clone)]
+pub struct Left {
+    pub key: IdempotencyKey,
+    pub tool: ToolName,
+    pub digest: Digest,
+    pub arguments: Arguments,
 }
 
 /// A call that waits for the outcome of its operation.
@@ -208,6 +128,18 @@ pub struct Waiting<'a> {
     /// What ended the waiting for it.
     pub said: Option<&'a str>,
     pub until: Instant,
+    /// Nobody waits for the outcome, so nothing is sent: the question alone.
+    pub only_ask: bool,
+}
+
+impl Waiting<'_> {
+    /// No try is begun past it.
+    fn begin_by(&self) -> Instant {
+        match self.only_ask {
+            true => self.until,
+            false => self.until.min(Instant::now() + MAX_HELD),
+        }
+    }
 }
 
 impl Resolver {
@@ -245,32 +177,38 @@ impl Resolver {
         let mut progress = Progress::new(first.unwrap_or(now), now);
         // A clock that was set back says nothing of the window, so it may be over.
         progress.no_more = first.is_none();
-        progress.last = waiting.said.unwrap_or_default().to_owned();
-        if let Some(arguments) = waiting.call.arguments().filter(|_| waiting.sent.is_some()) {
-            progress.arguments =
-                Some(arguments.clone()).filter(|kept| kept.bytes() <= MAX_ARGUMENTS);
-        }
+        progress.said = waiting.said.unwrap_or_default().to_owned();
         let record = Arc::new(tokio::sync::Mutex::new(progress));
         records.insert(waiting.key, (unsettled.since, record.clone()));
         Some(record)
     }
 
-    /// Does what can be done about an unknown write until it is known, nothing more helps, or time is over.
+    /// Does what can be done about an unknown write until it is known, nothing more helps, or time is over. An answer
+    /// that was lost is fetched where the key allows.
     pub async fn settle(&self, ledger: &Ledger, hands: &Hands, waiting: Waiting<'_>) -> Settled {
         let Some(unsettled) = ledger.book.unsettled(waiting.key) else { return Settled::Elsewhere };
         if hands.may.window.is_none() && hands.may.query.is_none() {
             return Settled::Still;
         }
+        let begin_by = waiting.begin_by();
         let Some(record) = self.record(&waiting, &unsettled, hands.may.lag) else {
             return Settled::Still;
         };
-        let Ok(mut progress) = tokio::time::timeout_at(waiting.until, record.lock()).await else {
+        let Ok(mut progress) = tokio::time::timeout_at(begin_by, record.lock()).await else {
             return Settled::Still;
         };
-        progress.unsent = 0;
-        let settled = self.work(ledger, hands, &waiting, &mut progress).await;
-        if !matches!(settled, Settled::Still) {
+        progress.asked_again();
+        let mut settled = self.work(ledger, hands, &waiting, (&mut progress, begin_by)).await;
+        // Who asks in earnest has all tries, whatever was asked for nobody.
+        if waiting.only_ask || !matches!(settled, Settled::Still) {
             self.lock().remove(&waiting.key);
+        }
+        let fetch = !waiting.only_ask && !progress.no_more;
+        if let Settled::Known(End::Executed(None)) = settled
+            && fetch
+            && let Some(result) = fetch_by(ledger, hands, &waiting, (&progress, begin_by)).await
+        {
+            settled = Settled::Known(End::Executed(Some(result)));
         }
         settled
     }
@@ -280,39 +218,36 @@ impl Resolver {
         ledger: &Ledger,
         hands: &Hands,
         waiting: &Waiting<'_>,
-        progress: &mut Progress,
+        (progress, begin_by): (&mut Progress, Instant),
     ) -> Settled {
         loop {
             let Some(unsettled) = ledger.book.unsettled(waiting.key) else {
                 return Settled::Elsewhere;
             };
-            let now = Instant::now();
             let mut may = hands.may;
-            let arguments = again(waiting, &unsettled, progress, &may);
+            let arguments = again(waiting, &unsettled, &may);
             if arguments.is_none() {
                 may.window = None;
             }
-            let known = progress.arguments.clone();
-            let about = known.or_else(|| same(waiting, &unsettled).cloned());
+            let about = unsettled.arguments.clone().or_else(|| same(waiting, &unsettled).cloned());
             if about.is_none() {
                 may.query = None;
             }
+            let now = Instant::now();
             let end = match next_step(progress, &may, now) {
                 Step::Person => return Settled::Still,
-                Step::Wait(due) if due + LEAST > waiting.until => return Settled::Still,
+                Step::Wait(due) if due + LEAST > begin_by => return Settled::Still,
                 Step::Wait(due) => {
                     wait(due).await;
                     continue;
                 }
-                Step::Resend | Step::Query if now + LEAST > waiting.until => return Settled::Still,
+                Step::Resend | Step::Query if now + LEAST > begin_by => return Settled::Still,
                 Step::Resend => {
-                    let mut call = again_as(waiting, arguments);
-                    call.sent_key = Some(ledger.derived_key(&waiting.key, unsettled.occurrence));
+                    let call = again_as(ledger, waiting, unsettled.occurrence, arguments);
                     resent((hands.resend)(call).await, progress).map(|end| (end, "resend"))
                 }
                 Step::Query => {
-                    let mut call = again_as(waiting, about);
-                    call.sent_key = Some(ledger.derived_key(&waiting.key, unsettled.occurrence));
+                    let call = again_as(ledger, waiting, unsettled.occurrence, about);
                     let asked = (hands.query)(call).await;
                     answered(asked, progress, hands).map(|end| (end, "status_query"))
                 }
@@ -327,23 +262,73 @@ impl Resolver {
             return if unsettled { Settled::Still } else { Settled::Elsewhere };
         }
     }
+
+    /// The answer of a write whose head said that it happened and whose body was cut: the same key once more, where
+    /// the tool recognises it. `None`: it stays lost.
+    pub async fn fetch(
+        &self,
+        ledger: &Ledger,
+        hands: &Hands,
+        waiting: Waiting<'_>,
+    ) -> Option<ToolResult> {
+        let now = Instant::now();
+        let progress = Progress::new(waiting.sent?, now);
+        fetch_by(ledger, hands, &waiting, (&progress, waiting.begin_by())).await
+    }
 }
 
+/// One sending that reaches the tool, whatever comes of it. What it brings is on record before it is told.
+async fn fetch_by(
+    ledger: &Ledger,
+    hands: &Hands,
+    waiting: &Waiting<'_>,
+    (progress, begin_by): (&Progress, Instant),
+) -> Option<ToolResult> {
+    let lost = ledger.book.lost(waiting.key).filter(|lost| lost.digest == waiting.digest)?;
+    // What differs where operations do not was sent by this very call, or is not sent again.
+    if hands.may.volatile && waiting.sent.is_none() {
+        return None;
+    }
+    let mut limits = Progress::new(progress.first_sent, Instant::now());
+    loop {
+        let now = Instant::now();
+        let may = Remedies { query: None, ..hands.may };
+        match next_step(&limits, &may, now) {
+            Step::Wait(due) if due + LEAST <= begin_by => wait(due).await,
+            Step::Resend if now + LEAST <= begin_by => {
+                let call = again_as(ledger, waiting, lost.occurrence, None);
+                match (hands.resend)(call).await {
+                    Resent::Known(End::Executed(Some(result))) => {
+                        ledger.book.found(lost, &result).await;
+                        return Some(result);
+                    }
+                    Resent::Held(wait) => limits.wait_out(wait),
+                    Resent::Known(_)
+                    | Resent::Unknown { .. }
+                    | Resent::Refused
+                    | Resent::NotSent
+                    | Resent::NotNow => return None,
+                }
+            }
+            Step::Wait(_) | Step::Resend | Step::Query | Step::Person => return None,
+        }
+    }
+}
+
+/// For the next try, and for nothing else.
 #[expect(clippy::disallowed_methods, reason = "a tool is given time before it is asked again")]
-async fn wait(until: Instant) {
+pub async fn wait(until: Instant) {
     tokio::time::sleep_until(until).await;
 }
 
 /// The arguments that may be sent under the same key: those that were, else those that mean the same to the byte.
-fn again(
-    waiting: &Waiting<'_>,
-    unsettled: &Unsettled,
-    progress: &Progress,
-    may: &Remedies,
-) -> Option<Arguments> {
+fn again(waiting: &Waiting<'_>, unsettled: &Unsettled, may: &Remedies) -> Option<Arguments> {
+    if waiting.only_ask {
+        return None;
+    }
     let same = same(waiting, unsettled)?;
     let own = (waiting.sent.is_some() || !may.volatile).then_some(same);
-    progress.arguments.as_ref().or(own).cloned()
+    unsettled.arguments.as_ref().or(own).cloned()
 }
 
 /// The call's own arguments, where they mean what was sent.
@@ -351,38 +336,58 @@ fn same<'a>(waiting: &Waiting<'a>, unsettled: &Unsettled) -> Option<&'a Argument
     waiting.call.arguments().filter(|_| waiting.digest == unsettled.digest)
 }
 
-fn again_as(waiting: &Waiting<'_>, arguments: Option<Arguments>) -> ToolCall {
+fn again_as(
+    ledger: &Ledger,
+    waiting: &Waiting<'_>,
+    occurrence: u32,
+    arguments: Option<Arguments>,
+) -> ToolCall {
     let mut call = waiting.call.clone();
     if let Some(arguments) = arguments {
         call.payload = crate::call::Payload::Arguments(arguments);
     }
     call.deadline = waiting.until;
+    call.sent_key = Some(ledger.derived_key(&waiting.key, occurrence));
     call
 }
 
 /// Notes what a further sending showed; the end where it is known.
 fn resent(resent: Resent, progress: &mut Progress) -> Option<End> {
-    progress.sent_at = Instant::now();
     match resent {
+        Resent::Held(wait) => {
+            progress.wait_out(wait);
+            return None;
+        }
+        Resent::NotNow => {
+            progress.not_now = true;
+            return None;
+        }
         Resent::Known(end) => return Some(end),
         Resent::Unknown { message, stored } => {
             progress.resends += 1;
-            progress.no_more = stored && message == progress.last;
-            progress.last = message;
+            if stored {
+                progress.no_more = message == progress.said;
+                progress.said = message;
+            }
         }
         Resent::Refused => {
             progress.resends += 1;
             progress.no_more = true;
         }
-        Resent::NotSent => progress.unsent += 1,
-        Resent::NotNow => progress.unsent = MAX_UNSENT,
+        Resent::NotSent => {}
     }
+    progress.sent_at = Instant::now();
+    progress.tried();
     None
 }
 
 /// Notes what the read showed; the end where it is known.
 fn answered(asked: Asked, progress: &mut Progress, hands: &Hands) -> Option<End> {
     let now = Instant::now();
+    if let Asked::Held(wait) = asked {
+        progress.wait_out(wait);
+        return None;
+    }
     progress.queries += 1;
     progress.asked_at = Some(now);
     match asked {
@@ -392,7 +397,7 @@ fn answered(asked: Asked, progress: &mut Progress, hands: &Hands) -> Option<End>
         }
         Asked::NotExecuted => progress.absent_since = Some(now),
         Asked::Both => progress.contradiction = true,
-        Asked::Neither | Asked::NoAnswer => progress.absent_since = None,
+        Asked::Neither | Asked::NoAnswer | Asked::Held(_) => progress.absent_since = None,
     }
     None
 }

@@ -140,6 +140,7 @@ fn denied_words(code: DenyCode) -> &'static str {
         | DenyCode::InProgress
         | DenyCode::ReviewRequired
         | DenyCode::SkippedPendingReview
+        | DenyCode::SkippedInProgress
         | DenyCode::LedgerUnavailable
         | DenyCode::Draining => code.as_str(),
     }

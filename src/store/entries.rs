@@ -18,6 +18,11 @@ UPDATE entries SET state = ?4, calls = ?5, failures = ?6, changed_ms = ?7, why =
                    resolved = ?11
 WHERE identity = ?1 AND occurrence = ?2 AND claim = ?3 AND state IN ('intent', 'unknown')";
 
+/// The result of the same claim, where it was lost.
+pub(super) const FOUND: &str = "
+UPDATE entries SET answer = 'result'
+WHERE identity = ?1 AND occurrence = ?2 AND claim = ?3 AND state = 'executed' AND answer = 'lost'";
+
 pub(super) const CALLS: &str = "
 UPDATE entries SET calls = ?4 WHERE identity = ?1 AND occurrence = ?2 AND claim = ?3";
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Change, Row, Standing, StoreError, Which};
+use super::{Answer, Change, Row, Standing, StoreError, Which};
 use crate::call::{IdempotencyKey, ToolResult};
 
 type Place = (IdempotencyKey, u32);
@@ -66,6 +66,17 @@ impl Memory {
                     return Err(StoreError::Refused);
                 }
                 self.keep(&mut tables, row, result.as_deref());
+            }
+            Change::Found { which, result } => {
+                let found = tables.entries.get_mut(&place(*which));
+                let row = found.filter(|row| row.which == *which).ok_or(StoreError::Refused)?;
+                let Standing::Executed(answer @ Answer::Lost) = &mut row.standing else {
+                    return Err(StoreError::Refused);
+                };
+                *answer = Answer::Result;
+                if self.keeps_results {
+                    tables.results.insert(place(*which), (**result).clone());
+                }
             }
             Change::Calls { which, calls } => {
                 let found = tables.entries.get_mut(&place(*which));

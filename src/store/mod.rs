@@ -105,6 +105,8 @@ pub enum Change {
     Put { row: Box<Row>, result: Option<Box<ToolResult>> },
     /// How it ended. Refused unless the row of the same claim is an intent or unknown.
     End { row: Box<Row>, result: Option<Box<ToolResult>> },
+    /// The result of an executed row whose result was lost. Refused for every other row.
+    Found { which: Which, result: Box<ToolResult> },
     /// More calls share the row of this claim.
     Calls { which: Which, calls: Vec<Caller> },
     /// At a start: no intent has an end any more. Their time stays that of the sending, which keys are counted from.

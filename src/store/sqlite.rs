@@ -11,7 +11,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 
 use super::wire::{self, Columns};
-use super::{Change, OpenError, Row, StoreError, entries, files, migrate};
+use super::{Change, OpenError, Row, StoreError, Which, entries, files, migrate};
 use crate::call::{IdempotencyKey, ToolResult};
 
 /// How long a statement waits for an operator's lock.
@@ -195,11 +195,17 @@ impl Db {
         match change {
             Change::Put { row, result } => {
                 let put = self.put(&wire::columns(row))?;
-                Ok(put && self.keep(row, result.as_deref())?)
+                Ok(put && self.keep(row.which, result.as_deref())?)
             }
             Change::End { row, result } => {
                 let ended = self.end(&wire::columns(row))?;
-                Ok(ended && self.keep(row, result.as_deref())?)
+                Ok(ended && self.keep(row.which, result.as_deref())?)
+            }
+            Change::Found { which, result } => {
+                let mut found = self.connection.prepare_cached(entries::FOUND)?;
+                let key: &[u8] = which.key.as_bytes();
+                let rows = found.execute(params![key, which.occurrence, wire::claim(*which)])?;
+                Ok(rows == 1 && self.keep(*which, Some(result))?)
             }
             Change::Calls { which, calls } => {
                 let mut set = self.connection.prepare_cached(entries::CALLS)?;
@@ -275,17 +281,17 @@ impl Db {
     }
 
     /// A result takes the place of an earlier one, and so does none.
-    fn keep(&self, row: &Row, result: Option<&ToolResult>) -> rusqlite::Result<bool> {
-        let key: &[u8] = row.which.key.as_bytes();
+    fn keep(&self, which: Which, result: Option<&ToolResult>) -> rusqlite::Result<bool> {
+        let key: &[u8] = which.key.as_bytes();
         match result {
             Some(result) => {
                 let mut keep = self.connection.prepare_cached(entries::KEEP_RESULT)?;
                 let body: &[u8] = &result.content.bytes;
-                keep.execute(params![key, row.which.occurrence, wire::result_head(result), body])?;
+                keep.execute(params![key, which.occurrence, wire::result_head(result), body])?;
             }
             None => {
                 let mut drop_result = self.connection.prepare_cached(entries::DROP_RESULT)?;
-                drop_result.execute(params![key, row.which.occurrence])?;
+                drop_result.execute(params![key, which.occurrence])?;
             }
         }
         Ok(true)

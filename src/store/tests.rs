@@ -372,3 +372,39 @@ async fn the_ordinary_sqlite3_reads_the_file_while_it_is_written() {
     store.commit(put(row("y", 2, Standing::Intent))).await.expect("it goes on");
     store.close().await;
 }
+
+#[tokio::test]
+async fn a_lost_result_is_found_once_and_only_where_it_was_lost() {
+    over_both(async |store, folder| {
+        let found = |row: &Row| Change::Found {
+            which: row.which,
+            result: result("late").expect("a result"),
+        };
+        for standing in [
+            Standing::Intent,
+            unknown("reset"),
+            Standing::NotExecuted { evidence: "zero_bytes".into() },
+            Standing::Executed(Answer::Result),
+            Standing::Compensated,
+        ] {
+            let other = row("other", 1, standing);
+            store.commit(put(other.clone())).await.expect("put");
+            assert_eq!(store.commit(found(&other)).await, Err(StoreError::Refused));
+            let over = row("other", 1, Standing::Executed(Answer::Lost));
+            drop(store.commit(end(over.clone(), None)).await); // only an open one needs an end
+            store.commit(Change::Forget(vec![over.which])).await.expect("taken");
+        }
+        let lost = row("x", 2, Standing::Executed(Answer::Lost));
+        store.commit(put(lost.clone())).await.expect("put");
+        let earlier = Row { which: Which { claim: 1, ..lost.which }, ..lost.clone() };
+        assert_eq!(store.commit(found(&earlier)).await, Err(StoreError::Refused), "another claim");
+        store.commit(found(&lost)).await.expect("found");
+        assert_eq!(store.commit(found(&lost)).await, Err(StoreError::Refused), "once");
+        let (store, rows) = rows(store, folder).await;
+        assert!(matches!(rows[..], [Row { standing: Standing::Executed(Answer::Result), .. }]));
+        let kept = store.result(lost.which.key, 0).await.expect("read").expect("there");
+        assert_eq!(&kept.content.bytes[..], b"late");
+        store.close().await;
+    })
+    .await;
+}

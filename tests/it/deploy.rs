@@ -48,6 +48,7 @@ const REFUSALS: &[&str] = &[
     "in_progress",
     "review_required",
     "skipped_pending_review",
+    "skipped_in_progress",
     "ledger_unavailable",
     "draining",
     "egress_blocked",

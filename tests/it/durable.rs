@@ -81,6 +81,122 @@ async fn a_write_under_way_at_kill_9_is_unknown_after_the_restart() {
     assert_eq!((tool.hits("/create"), tool.effects("R")), (1, 1));
 }
 
+const KEYED: &str = "write: { idempotency: { mode: header, window: 1h }, fingerprint: [/order_ref]";
+const ASKED: &str = "write: { status_query: { tool: lookup_order, arguments: { order_id: { from: /order_ref } }, executed_when: { pointer: /value/status, equals: in_transit }, not_executed_when: { pointer: /value/status, equals: none }, settle: 100ms }, fingerprint: [/order_ref]";
+
+/// As `start`, with a tool that helps.
+async fn start_helped(tool: &ScriptedTool, state: &Path, help: &str) -> Process {
+    let folder = tempfile::tempdir().expect("a folder");
+    let policy = folder.path().join("policy.yaml");
+    let text = Fixture::new().with("write: { fingerprint: [/order_ref]", help).text(&tool.url());
+    std::fs::write(&policy, filled(folder.path(), &text)).expect("written");
+    let state = state.display().to_string();
+    Process::start_at(folder, &policy, &["--state", &state], &[]).await
+}
+
+/// Asks without waiting for an answer that will not come: the gateway is killed under it.
+fn ask_in_vain(process: &Process, order: &str) -> tokio::task::JoinHandle<()> {
+    let (agent, order) = (process.agent(Form::OpenaiChat, "r"), order.to_owned());
+    tokio::spawn(async move {
+        let asking = tokio::spawn(async move {
+            agent.call("create_order", "c", &create(&order)).await;
+        });
+        drop(asking.await);
+    })
+}
+
+/// The tool knows the key: whatever number of times it is sent, it works once.
+#[tokio::test]
+async fn a_keyed_write_lost_at_kill_9_is_settled_by_the_same_key_when_it_is_asked_for_again() {
+    let tool = ScriptedTool::start().await;
+    let state = tempfile::tempdir().expect("a folder");
+    let known = Reply::Full {
+        apply: false,
+        status: 200,
+        headers: vec![("content-type", "application/json".into())],
+        body: br#"{"id":7}"#.to_vec(),
+    };
+    tool.script("/create", [Reply::ApplyThenHang, known]);
+    let process = start_helped(&tool, state.path(), KEYED).await;
+    let asking = ask_in_vain(&process, "K");
+    wait_for("the write at the tool", SOON, async || tool.effects("K") == 1).await;
+    process.signal("KILL");
+    drop(process);
+    asking.await.expect("it ended");
+    let process = start_helped(&tool, state.path(), KEYED).await;
+    assert_eq!(tool.hits("/create"), 1, "nothing is sent again on its own");
+    let open = process.metrics().await.sum("checkrein_reviews_open", &[("tool", "create_order")]);
+    assert_eq!(open, 1.0);
+    let agent = process.agent(Form::OpenaiChat, "r2");
+    let answer = agent.call("create_order", "d", &create("K")).await.json();
+    assert_eq!((&answer["ok"], &answer["value"]["id"]), (&true.into(), &7.into()), "{answer}");
+    let keys: Vec<String> = tool
+        .requests()
+        .iter()
+        .map(|request| request.header("idempotency-key").expect("a key").to_owned())
+        .collect();
+    assert_eq!((keys.len(), &keys[0]), (2, &keys[1]), "one key for both");
+    assert_eq!((tool.hits("/create"), tool.effects("K")), (2, 1));
+    let again = agent.call("create_order", "e", &create("K")).await.json();
+    assert_eq!((&again["replayed"], tool.hits("/create")), (&true.into(), 2), "{again}");
+    let open = process.metrics().await.sum("checkrein_reviews_open", &[("tool", "create_order")]);
+    assert_eq!(open, 0.0);
+}
+
+/// As above, and the answer of the second sending is cut: what is known is told.
+#[tokio::test]
+async fn a_keyed_write_whose_answers_are_all_lost_is_known_as_executed_after_kill_9() {
+    let tool = ScriptedTool::start().await;
+    let state = tempfile::tempdir().expect("a folder");
+    tool.script("/create", [Reply::ApplyThenHang, Reply::Cut { apply: false }]);
+    let process = start_helped(&tool, state.path(), KEYED).await;
+    let asking = ask_in_vain(&process, "K");
+    wait_for("the write at the tool", SOON, async || tool.effects("K") == 1).await;
+    process.signal("KILL");
+    drop(process);
+    asking.await.expect("it ended");
+    let process = start_helped(&tool, state.path(), KEYED).await;
+    let agent = process.agent(Form::OpenaiChat, "r2");
+    for id in ["d", "e"] {
+        let answer = agent.call("create_order", id, &create("K")).await.json();
+        let told = (&answer["error"], &answer["executed"]);
+        assert_eq!(told, (&"result_lost".into(), &"yes".into()), "{answer}");
+    }
+    // Once to learn that it happened, once to fetch the answer.
+    assert_eq!((tool.hits("/create"), tool.effects("K")), (3, 1));
+}
+
+#[tokio::test]
+async fn after_a_start_the_read_is_asked_about_every_unknown_write_and_nothing_is_sent() {
+    for (status, told) in [("in_transit", "result_lost"), ("none", "ok")] {
+        let tool = ScriptedTool::start().await;
+        let state = tempfile::tempdir().expect("a folder");
+        tool.script("/create", [Reply::ApplyThenHang, Reply::ApplyThenHang, Reply::Ok]);
+        tool.script("/orders", [Reply::Json(format!(r#"{{"status":"{status}"}}"#))]);
+        let process = start_helped(&tool, state.path(), ASKED).await;
+        let asking = [ask_in_vain(&process, "Q1"), ask_in_vain(&process, "Q2")];
+        wait_for("the writes at the tool", SOON, async || tool.hits("/create") == 2).await;
+        process.signal("KILL");
+        drop(process);
+        for one in asking {
+            one.await.expect("it ended");
+        }
+        let process = start_helped(&tool, state.path(), ASKED).await;
+        let settled = async || {
+            let metrics = process.metrics().await;
+            let by = [("tool", "create_order"), ("by", "status_query")];
+            metrics.value("checkrein_write_upgrades_total", &by) == 2.0
+        };
+        wait_for("both to be settled", SOON, settled).await;
+        assert_eq!(tool.hits("/create"), 2, "nobody asked");
+        let metrics = process.metrics().await;
+        assert_eq!(metrics.sum("checkrein_reviews_open", &[("tool", "create_order")]), 0.0);
+        let agent = process.agent(Form::OpenaiChat, "r2");
+        let answer = agent.call("create_order", "d", &create("Q1")).await.json();
+        assert_eq!(answer["error"].as_str().unwrap_or("ok"), told, "{answer}");
+    }
+}
+
 /// Runs `run` to its end: exit code and stderr.
 fn refused(policy: &Path, state: &Path, wrap: &[&str]) -> (i32, String) {
     let mut words: Vec<String> = wrap.iter().map(|word| (*word).to_owned()).collect();

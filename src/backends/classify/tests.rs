@@ -245,8 +245,9 @@ fn ra_01_retry_after_is_told_as_the_tool_told_it() {
         (429, Some("3600"), Some(3600)),
         (503, Some("120"), Some(120)),
         (429, Some(soon.as_str()), Some(60)),
-        // Zero and the past: the computed back-off stands.
+        // Zero and the past: the computed back-off stands, and the tool needs no rest from anybody.
         (429, Some("0"), None),
+        (503, Some("0"), None),
         (429, Some("Wed, 01 Jan 2020 00:00:00 GMT"), None),
         (429, None, None),
         (429, Some("not-a-number"), None),
@@ -258,7 +259,8 @@ fn ra_01_retry_after_is_told_as_the_tool_told_it() {
         let headers = header.map_or_else(HeaderMap::new, |text| headers(&[("retry-after", text)]));
         let failed = status(number, &headers, "", READ, now());
         assert_eq!(failed.retry_after, seconds.map(Duration::from_secs), "{number} {header:?}");
-        let cools = number == 429 || (number == 503 && seconds.is_some());
+        let at_once = [Some("0"), Some("Wed, 01 Jan 2020 00:00:00 GMT")].contains(&header);
+        let cools = (number == 429 && !at_once) || (number == 503 && seconds.is_some());
         assert_eq!(failed.cooldown, cools, "{number} {header:?}");
     }
 }

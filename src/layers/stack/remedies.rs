@@ -61,7 +61,7 @@ fn again(way: CallService, call: ToolCall) -> Doing<Resent> {
     Box::pin(async move {
         match way.oneshot(call).await {
             Ok(result) => Resent::Known(End::Executed(Some(result))),
-            Err(CallError::Denied(_)) => Resent::NotSent,
+            Err(CallError::Denied(denied)) => Resent::Held(denied.retry_after),
             Err(CallError::Unknown(unknown)) => {
                 Resent::Unknown { message: unknown.message, stored: false }
             }
@@ -108,7 +108,11 @@ fn not_executed() -> End {
 fn asked(query: Arc<StatusQuery>, way: CallService, call: ToolCall) -> Doing<Asked> {
     Box::pin(async move {
         let Some(call) = question(&query, call) else { return Asked::NoAnswer };
-        let Some(document) = document(&way.oneshot(call).await) else { return Asked::NoAnswer };
+        let outcome = way.oneshot(call).await;
+        if let Err(CallError::Denied(denied)) = &outcome {
+            return Asked::Held(denied.retry_after);
+        }
+        let Some(document) = document(&outcome) else { return Asked::NoAnswer };
         let executed = query.executed_when.holds(&document);
         let not = query.not_executed_when.as_ref().is_some_and(|when| when.holds(&document));
         match (executed, not) {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use checkrein::call::code::FailCode;
 use checkrein::call::pointer::Pointer;
-use checkrein::call::{CallError, Effect, Failed, Source};
+use checkrein::call::{CallError, Class, Delivery, Effect, Failed, Source, Verdict};
 use checkrein::policy::predicate::{Predicate, Test};
 use checkrein::policy::snapshot::{Idempotency, QueryArgument, SentAs, StatusQuery, Tool};
 use serde_json::json;
@@ -86,14 +87,136 @@ async fn without_a_window_nothing_is_ever_sent_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_is_sent_again_at_most_twice_in_its_life() {
+async fn a_write_is_sent_again_six_times_an_asking_and_24_times_in_its_life() {
     let rig = Rig::one(keyed());
     rig.backend.always(Does::Fail(Duration::ZERO, reset()));
+    let began = Instant::now();
     assert_eq!(code(&rig.ask_same("pay").await), "outcome_unknown");
-    assert_eq!(rig.backend.hits(), 3);
-    for _ in 0..3 {
+    assert_eq!(rig.backend.hits(), 7);
+    assert!(began.elapsed() < 5 * S, "{:?}", began.elapsed());
+    for asked in 2..=5 {
         assert_eq!(code(&rig.ask_same("pay").await), "review_required");
+        assert_eq!(rig.backend.hits(), (1 + 6 * asked).min(25));
     }
+    let keys = rig.backend.keys();
+    assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+}
+
+/// A try that is begun may take what the tool is given; none is begun after ten seconds.
+#[tokio::test(start_paused = true)]
+async fn a_call_is_not_held_for_longer_than_ten_seconds_and_the_try_under_way() {
+    let rig = Rig::one(keyed());
+    rig.backend.always(Does::Silent);
+    let began = Instant::now();
+    assert_eq!(code(&rig.ask_same("pay").await), "outcome_unknown");
+    // Five seconds to the first byte of the first, then of two more.
+    assert!((15 * S..16 * S).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert_eq!(rig.backend.hits(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stored_500_is_known_again_behind_other_failures() {
+    let rig = Rig::one(keyed());
+    for does in [status(500), reset(), status(503), status(500)] {
+        rig.backend.then(Does::Fail(Duration::ZERO, does));
+    }
+    assert_eq!(code(&rig.ask_same("pay").await), "outcome_unknown");
+    assert_eq!(rig.backend.hits(), 4);
+    assert_eq!(code(&rig.ask_same("pay").await), "review_required");
+    assert_eq!(rig.backend.hits(), 4);
+}
+
+fn limited(retry_after: Option<Duration>, cooldown: bool) -> Failed {
+    Failed { retry_after, cooldown, ..status(429) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cooldown_is_waited_out_where_it_fits_and_costs_no_try() {
+    let rig = Rig::one(keyed());
+    rig.backend.then(Does::Fail(Duration::ZERO, reset()));
+    rig.backend.then(Does::Fail(Duration::ZERO, limited(Some(4 * S), true)));
+    rig.backend.then(STATE(r#"{"refund":7}"#));
+    let began = Instant::now();
+    assert_eq!(code(&rig.ask_same("pay").await), "ok");
+    assert!((4 * S..5 * S).contains(&began.elapsed()), "never earlier: {:?}", began.elapsed());
+    assert_eq!(rig.backend.hits(), 3);
+    // Where it does not fit nothing is waited for.
+    let rig = Rig::one(keyed());
+    rig.backend.then(Does::Fail(Duration::ZERO, reset()));
+    rig.backend.then(Does::Fail(Duration::ZERO, limited(Some(30 * S), true)));
+    let began = Instant::now();
+    assert_eq!(code(&rig.ask_same("pay").await), "outcome_unknown");
+    assert!(began.elapsed() < S, "{:?}", began.elapsed());
+    // Told to come back at once, it is back at once.
+    let rig = Rig::one(keyed());
+    rig.backend.then(Does::Fail(Duration::ZERO, reset()));
+    rig.backend.then(Does::Fail(Duration::ZERO, limited(None, false))).then(STATE("{}"));
+    let began = Instant::now();
+    assert_eq!(code(&rig.ask_same("pay").await), "ok");
+    assert!(began.elapsed() < S, "{:?}", began.elapsed());
+}
+
+/// A 2xx whose body was cut.
+fn cut() -> Failed {
+    let message = "the answer was cut";
+    Failed::new(FailCode::ResultLost, Class::Transient, Delivery::Done, Verdict::Bad, message)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cut_answer_is_fetched_once_with_the_same_key_and_kept() {
+    let rig = Rig::one(keyed());
+    rig.backend.then(Does::Fail(Duration::ZERO, cut())).then(STATE(r#"{"refund":7}"#));
+    let told = rig.ask_same("pay").await.expect("the answer");
+    assert_eq!(&told.content.bytes[..], &br#"{"refund":7}"#[..]);
+    let keys = rig.backend.keys();
+    assert_eq!((keys.len(), &keys[0]), (2, &keys[1]));
+    let again = rig.ask_same("pay").await.expect("replayed");
+    assert_eq!((again.source, again.content.bytes), (Source::Ledger, told.content.bytes));
+    assert_eq!(rig.backend.hits(), 2);
+    // Cut again, or refused: what is known stays, and it is not tried a third time.
+    for second in [cut(), reset(), status(500), status(422), unreachable_tool()] {
+        let rig = Rig::one(keyed());
+        rig.backend.then(Does::Fail(Duration::ZERO, cut()));
+        rig.backend.then(Does::Fail(Duration::ZERO, second));
+        for _ in 0..2 {
+            let outcome = rig.ask_same("pay").await;
+            let lost = failed(&outcome);
+            assert_eq!((lost.code, lost.delivery), (FailCode::ResultLost, Delivery::Done));
+        }
+        assert!(rig.backend.keys().len() <= 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_sending_whose_answer_is_cut_settles_it_and_the_third_fetches_it() {
+    let rig = Rig::one(keyed());
+    rig.backend.then(Does::Fail(Duration::ZERO, reset())).then(Does::Fail(Duration::ZERO, cut()));
+    rig.backend.then(STATE(r#"{"refund":7}"#));
+    let told = rig.ask_same("pay").await.expect("the answer");
+    assert_eq!(&told.content.bytes[..], &br#"{"refund":7}"#[..]);
+    assert_eq!(rig.ask_same("pay").await.expect("replayed").source, Source::Ledger);
+    assert_eq!(rig.backend.hits(), 3);
+    assert_eq!(rig.metric("checkrein_write_upgrades_total", &["\"resend\""]), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_key_a_cut_answer_is_never_fetched() {
+    let rig = Rig::of(asked());
+    rig.backend.then(Does::Fail(Duration::ZERO, cut()));
+    assert_eq!(code(&rig.ask_same("pay").await), "result_lost");
+    assert_eq!(rig.backend.hits(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_its_own_limits_hold_back_has_not_been_asked() {
+    let mut tools = asked();
+    tools[1].rate_limit = Some(super::rig::rate("slow", 5 * S, 1));
+    let rig = Rig::of(tools);
+    assert_eq!(code(&rig.ask("look").await), "ok", "the token is spent");
+    rig.backend.then(Does::Fail(Duration::ZERO, reset())).then(STATE(PAID));
+    let began = Instant::now();
+    assert_eq!(code(&rig.ask_same("pay").await), "result_lost");
+    assert!((5 * S..6 * S).contains(&began.elapsed()), "{:?}", began.elapsed());
     assert_eq!(rig.backend.hits(), 3);
 }
 
