@@ -6,6 +6,8 @@ pub mod headers;
 pub mod jsonrpc;
 pub mod lines;
 pub mod messages;
+pub mod meta;
 pub mod session;
 pub mod sse;
+pub mod translate;
 pub mod version;

@@ -56,10 +56,9 @@ impl std::error::Error for Mismatch {}
 /// A text as a header value: plain where it can stand so, else base64 between markers. A plain text that looks like
 /// the markers is encoded too, so that every value has one reading.
 pub fn encode(text: &str) -> Cow<'_, str> {
-    let plain = text.bytes().all(is_field_byte)
-        && !text.starts_with([' ', '\t'])
-        && !text.ends_with([' ', '\t'])
-        && !(text.starts_with(OPENING) && text.ends_with(CLOSING));
+    let padded = text.starts_with([' ', '\t']) || text.ends_with([' ', '\t']);
+    let marked = text.starts_with(OPENING) && text.ends_with(CLOSING);
+    let plain = text.bytes().all(is_field_byte) && !padded && !marked;
     if plain {
         Cow::Borrowed(text)
     } else {

@@ -75,7 +75,9 @@ fn the_headers_we_build_are_the_ones_we_would_take() {
 }
 
 fn schema(properties: Value) -> Value {
-    json!({"type": "object", "properties": properties})
+    let mut schema = json!({"type": "object"});
+    schema["properties"] = properties;
+    schema
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub struct Wrong {
 }
 
 impl Wrong {
-    fn new(at: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(in crate::mcp) fn new(at: impl Into<String>, message: impl Into<String>) -> Self {
         Self { at: at.into(), message: message.into() }
     }
 }
