@@ -1,0 +1,26 @@
+"""Started by the conformance suite with the URL of its server as last argument: drives the official client against it,
+with a gateway in between where --gateway is said."""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import rig  # noqa: E402
+
+
+def main(arguments):
+    url = arguments[-1]
+    command = [rig.parts.node(), rig.beside("sdk", "drivers", "conformance_client.mjs")]
+    if "--gateway" not in arguments:
+        os.execve(command[0], [*command, url], rig.environment())
+    with rig.parts.temporary("client") as folder:
+        with rig.gateway(rig.policy("any", folder, URL=url), folder) as gateway:
+            status, out, err = rig.run([*command, gateway.url], within=30)
+            sys.stdout.write(out)
+            sys.stderr.write(err + gateway.process.said()[-2000:])
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
