@@ -1,0 +1,60 @@
+"""One session of the official Python client: lists the tools, makes the calls, prints one JSON document.
+
+usage: call.py '{"url": URL | "command": [ARGV], "env": {…}, "calls": [[TOOL, ARGUMENTS], …], "wait": SECONDS}'
+→ {"server": NAME, "protocol": REVISION, "tools": {NAME: DESCRIPTION}, "results": [{"text", "is_error", "raised"}]}"""
+
+import asyncio
+import datetime
+import json
+import sys
+
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+try:
+    from mcp.client.streamable_http import streamable_http_client as http_client
+except ImportError:  # the first generation's name
+    from mcp.client.streamable_http import streamablehttp_client as http_client
+
+
+def transport(wish):
+    if "url" in wish:
+        return http_client(wish["url"])
+    command = wish["command"]
+    return stdio_client(StdioServerParameters(command=command[0], args=command[1:], env=wish.get("env")))
+
+
+def plain(value):
+    return value.model_dump(by_alias=True, exclude_none=True, mode="json")
+
+
+def text_of(result):
+    return "\n".join(block.get("text") or block.get("resource", {}).get("text") or "" for block in result.get("content", []))
+
+
+async def one(session, tool, arguments, wait):
+    try:
+        result = plain(await asyncio.wait_for(session.call_tool(tool, arguments), wait))
+    except Exception as error:  # whatever a client raises is what is told
+        return {"raised": f"{type(error).__name__}: {error}", "text": "", "is_error": None}
+    return {"text": text_of(result), "is_error": bool(result.get("isError")), "raised": None,
+            "structured": result.get("structuredContent")}
+
+
+async def main():
+    wish = json.loads(sys.argv[1])
+    async with transport(wish) as streams, ClientSession(streams[0], streams[1]) as session:
+        hello = plain(await session.initialize())
+        tools, page = {}, None
+        while True:
+            listed = plain(await (session.list_tools(cursor=page) if page else session.list_tools()))
+            tools.update({tool["name"]: tool.get("description", "") for tool in listed["tools"]})
+            page = listed.get("nextCursor")
+            if not page:
+                break
+        results = [await one(session, tool, given, wish.get("wait", 60)) for tool, given in wish["calls"]]
+    print(json.dumps({"server": hello["serverInfo"]["name"], "protocol": hello["protocolVersion"], "tools": tools,
+                      "results": results, "at": datetime.datetime.now(datetime.UTC).isoformat()}))
+
+
+asyncio.run(main())
