@@ -102,6 +102,38 @@ def policy(name, folder, **places):
     return path
 
 
+def rpc(url, message, session=None):
+    """One JSON-RPC message of revision 2025-11-25: (session id, the answer's result or None). No SDK: the scripts' own eyes."""
+    host, path = url.removeprefix("http://").split("/", 1)
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream",
+               "mcp-protocol-version": "2025-11-25", **({"mcp-session-id": session} if session else {})}
+    connection = http.client.HTTPConnection(host, timeout=10)
+    try:
+        connection.request("POST", f"/{path}", json.dumps({"jsonrpc": "2.0", **message}), headers)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        events = [line[5:] for line in text.splitlines() if line.startswith("data:")] or [text]
+        found = [json.loads(event) for event in events if event.strip()]
+        results = [one["result"] for one in found if "result" in one]
+        return answer.getheader("mcp-session-id") or session, results[-1] if results else None
+    finally:
+        connection.close()
+
+
+def listed(url):
+    """The names of the tools that an endpoint lists."""
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "checkrein-rig", "version": "1"}}
+    session, _ = rpc(url, {"id": 1, "method": "initialize", "params": hello})
+    rpc(url, {"method": "notifications/initialized"}, session)
+    names, cursor = set(), None
+    while True:
+        _, page = rpc(url, {"id": 2, "method": "tools/list", "params": {"cursor": cursor} if cursor else {}}, session)
+        names |= {tool["name"] for tool in (page or {}).get("tools", [])}
+        cursor = (page or {}).get("nextCursor")
+        if not cursor:
+            return names
+
+
 class Gateway:
     """A running `checkrein run`: where agents reach it, and what it says of itself."""
 
@@ -110,6 +142,11 @@ class Gateway:
         self.process = process
         self.url = f"http://{lines['data']}/mcp"
         self.health = lines["health"]
+
+    def with_tools(self, *some):
+        """Itself, once it lists these tools: it starts without waiting for its servers, as it should."""
+        parts.wait_for(f"tools {some} of the gateway", lambda: set(some) <= listed(self.url))
+        return self
 
     def metric(self, series):
         """The sum of all series whose name and labels begin so."""

@@ -1,15 +1,16 @@
 """One session of the official Python client: lists the tools, makes the calls, prints one JSON document.
 
-usage: call.py '{"url": URL | "command": [ARGV], "env": {…}, "calls": [[TOOL, ARGUMENTS], …], "wait": SECONDS}'
-→ {"server": NAME, "protocol": REVISION, "tools": {NAME: DESCRIPTION}, "results": [{"text", "is_error", "raised"}]}"""
+usage: call.py '{"url": URL | "command": [ARGV], "env": {…}, "calls": [[TOOL, ARGUMENTS], …], "wait": SECONDS,
+                 "mode": "modern" for a session of revision 2026-07-28}'
+→ {"protocol": REVISION, "tools": {NAME: DESCRIPTION}, "results": [{"text", "is_error", "raised"}]}"""
 
 import asyncio
-import datetime
 import json
 import sys
 
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.types import PaginatedRequestParams
 
 try:
     from mcp.client.streamable_http import streamable_http_client as http_client
@@ -44,17 +45,18 @@ async def one(session, tool, arguments, wait):
 async def main():
     wish = json.loads(sys.argv[1])
     async with transport(wish) as streams, ClientSession(streams[0], streams[1]) as session:
-        hello = plain(await session.initialize())
+        hello = plain(await (session.discover() if wish.get("mode") == "modern" else session.initialize()))
         tools, page = {}, None
         while True:
-            listed = plain(await (session.list_tools(cursor=page) if page else session.list_tools()))
+            params = PaginatedRequestParams(cursor=page) if page else None
+            listed = plain(await session.list_tools(params=params))
             tools.update({tool["name"]: tool.get("description", "") for tool in listed["tools"]})
             page = listed.get("nextCursor")
             if not page:
                 break
         results = [await one(session, tool, given, wish.get("wait", 60)) for tool, given in wish["calls"]]
-    print(json.dumps({"server": hello["serverInfo"]["name"], "protocol": hello["protocolVersion"], "tools": tools,
-                      "results": results, "at": datetime.datetime.now(datetime.UTC).isoformat()}))
+    protocol = hello.get("protocolVersion") or hello["supportedVersions"][0]
+    print(json.dumps({"protocol": protocol, "tools": tools, "results": results}))
 
 
 asyncio.run(main())
