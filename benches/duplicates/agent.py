@@ -80,7 +80,7 @@ class ToolsApiAgent(Agent):
     """Speaks Checkrein's tools API and takes its answer object at its word. It sends no key of its own: a model has none."""
 
     path = "/v1/tools/write"
-    waits = 100  # for one call; a tool that has said 429 is left alone for a second, whoever asks
+    waits = 100  # for one call
 
     async def ask(self, op, call_id):
         """"Not executed, come back after n ms" is obeyed, under a further call id; it is not one of the agent's tries."""
