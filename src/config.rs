@@ -34,6 +34,12 @@ pub struct Config {
     pub workers: Option<usize>,
     pub max_series: usize,
     pub policy_poll: Duration,
+    /// Names by which agents that speak MCP may reach the listener, beside its own: `gateway.example:7411`.
+    pub allowed_hosts: Vec<String>,
+    /// Origins of web pages that may speak MCP here: `https://console.example`.
+    pub allowed_origins: Vec<String>,
+    /// Whether MCP sessions are offered a stream by GET.
+    pub mcp_get_stream: bool,
     /// Written once the gateway is ready: `data=ADDRESS`, `health=ADDRESS` and, where there is one, `admin=ADDRESS`,
     /// a line each.
     pub ready_file: Option<PathBuf>,
@@ -57,6 +63,9 @@ impl Config {
             workers: None,
             max_series: 20_000,
             policy_poll: Duration::from_secs(1),
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            mcp_get_stream: true,
             ready_file: None,
         }
     }

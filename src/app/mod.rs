@@ -20,9 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::Full;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -30,7 +28,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{Config, Keeps, Listen};
 use crate::engine::{Engine, Parts};
-use crate::frontends::FrontEnds;
+use crate::frontends::{Body, Doors, FrontEnds};
 use crate::health::Health;
 use crate::identity::Peer;
 use crate::layers::state::State;
@@ -186,7 +184,7 @@ async fn prepare(
     let (reload, force) = mpsc::channel(1); // several words that wait are one
     let gateway = Gateway {
         server: server(&metrics),
-        front_ends: FrontEnds::new(engine.clone(), metrics.clone()),
+        front_ends: FrontEnds::new(engine.clone(), metrics.clone(), doors(&config, &data)),
         exchanges: TaskTracker::new(),
         tasks,
         config: Arc::new(config),
@@ -245,6 +243,23 @@ async fn ledger(
             Ok(Ledger::over(Store::Unreadable(why), Vec::new()).await)
         }
     }
+}
+
+/// By which names and origins a listener may be reached.
+fn doors(config: &Config, data: &Listen) -> Doors {
+    let mut doors = Doors {
+        port: None,
+        hosts: config.allowed_hosts.clone(),
+        origins: config.allowed_origins.clone(),
+        no_get_stream: !config.mcp_get_stream,
+    };
+    if let Listen::Tcp(address) = data {
+        doors.port = Some(address.port());
+        if !address.ip().is_unspecified() {
+            doors.hosts.push(address.to_string());
+        }
+    }
+    doors
 }
 
 fn server(metrics: &Arc<Metrics>) -> Server {
@@ -326,6 +341,7 @@ impl Gateway {
             tokio::select! {
                 _ = ticks.tick() => {
                     self.engine.sweep();
+                    self.front_ends.sweep();
                     let refuses = "writes are refused: they cannot be recorded".to_owned();
                     self.health.degraded("ledger", (!self.ledger.writable()).then_some(refuses));
                 }
@@ -342,7 +358,7 @@ impl Gateway {
     }
 }
 
-type Answering = std::pin::Pin<Box<dyn Future<Output = Response<Full<Bytes>>> + Send>>;
+type Answering = std::pin::Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
 impl fmt::Debug for Prepared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

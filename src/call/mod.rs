@@ -33,7 +33,7 @@ pub use outcome::{
 };
 pub use progress::{Phase, Progress};
 pub use send_gate::{Keeper, SendGate, send_gate};
-pub use side::{Channel, Continuation, NoAnswer, Side};
+pub use side::{Channel, Continuation, NoAnswer, ServerEvent, Side};
 pub use trace::{AttemptNote, Trace};
 
 /// Read or write; declared by the policy, never by a model or a server's hint.

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+use super::names::{AgentId, UpstreamName};
+
 /// The agent's side of one call.
 #[derive(Debug, Clone)]
 pub struct Side {
@@ -72,6 +74,32 @@ pub enum NoAnswer {
     Refused(i64, String),
     /// It has gone, or the call has ended.
     Gone,
+}
+
+/// What becomes known while nobody asks.
+#[derive(Debug, Clone)]
+pub enum ServerEvent {
+    /// Some agent's tools may have changed: a catalog, or the policy.
+    ToolsChanged,
+    ResourcesChanged {
+        server: UpstreamName,
+    },
+    PromptsChanged {
+        server: UpstreamName,
+    },
+    /// `params` of `notifications/resources/updated`. `session`: the one session it is for; `None` = the agent's
+    /// listens that name the URI.
+    ResourceUpdated {
+        agent: AgentId,
+        session: Option<Arc<str>>,
+        params: Value,
+    },
+    /// `params` of `notifications/message`, of no call.
+    Log {
+        agent: AgentId,
+        session: Option<Arc<str>>,
+        params: Value,
+    },
 }
 
 /// Messages to the agent about an open call. Never blocks: what does not fit is dropped and counted.

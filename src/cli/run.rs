@@ -66,6 +66,15 @@ pub(super) struct Args {
     /// How often to look whether the policy has changed
     #[arg(long, env = "CHECKREIN_POLICY_POLL", value_name = "TIME", default_value = "1s", value_parser = poll)]
     policy_poll: Duration,
+    /// A further name by which MCP may be reached here, as it stands in `Host`: NAME:PORT
+    #[arg(long, env = "CHECKREIN_ALLOWED_HOST", value_name = "HOST", value_delimiter = ',')]
+    allowed_host: Vec<String>,
+    /// The origin of web pages that may speak MCP here: https://console.example
+    #[arg(long, env = "CHECKREIN_ALLOWED_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
+    allowed_origin: Vec<String>,
+    /// Offer MCP sessions no stream by GET
+    #[arg(long, env = "CHECKREIN_NO_MCP_GET_STREAM")]
+    no_mcp_get_stream: bool,
     /// Write the bound addresses to this file once ready (`data=…`, `health=…`, `admin=…`), for port 0
     #[arg(long, env = "CHECKREIN_READY_FILE", value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -128,6 +137,9 @@ impl Args {
             workers: self.workers.map(usize::from),
             max_series: self.metrics_max_series,
             policy_poll: self.policy_poll,
+            allowed_hosts: self.allowed_host.clone(),
+            allowed_origins: self.allowed_origin.clone(),
+            mcp_get_stream: !self.no_mcp_get_stream,
             ready_file: self.ready_file.clone(),
         }
     }

@@ -5,6 +5,7 @@ mod asking;
 mod batch;
 mod build;
 mod left;
+pub mod mcp;
 mod people;
 mod routes;
 mod suggest;
@@ -21,11 +22,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::call::batch::{Paired, Turn};
 use crate::call::code::DenyCode;
+use crate::call::side::ServerEvent;
 use crate::call::turn::LoopState;
 use crate::call::{
     AgentId, CallId, CallerKey, Denied, Digest, Dimension, Effect, FrontEnd, OperationId, Outcome,
@@ -107,8 +110,12 @@ pub struct TurnAnswer {
 pub struct ToolInfo {
     pub name: ToolName,
     pub description: Arc<str>,
+    /// Closed, as arguments are judged by it.
     pub schema: Arc<Value>,
     pub effect: Effect,
+    pub title: Option<Arc<str>>,
+    /// Of a tool of an MCP server: its definition as the server listed it. The members above stand over it.
+    pub definition: Option<Arc<Value>>,
 }
 
 #[derive(Debug)]
@@ -159,6 +166,8 @@ pub struct Engine {
     recorder: Arc<Recorder>,
     tasks: TaskTracker,
     draining: CancellationToken,
+    /// What becomes known while nobody asks; whoever learns something of a server says it here.
+    events: broadcast::Sender<ServerEvent>,
     build: Build,
     /// One policy at a time.
     installing: Mutex<()>,
@@ -221,6 +230,7 @@ impl Engine {
             recorder,
             tasks,
             draining,
+            events: broadcast::Sender::new(mcp::MAX_EVENTS),
             build,
             installing,
         });
@@ -246,6 +256,8 @@ impl Engine {
         };
         let routes = (self.build)(&gates, Some(&self.current.load()));
         self.current.store(routes);
+        // Nobody listening is no fault.
+        drop(self.events.send(ServerEvent::ToolsChanged));
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {

@@ -8,7 +8,7 @@ use super::{Engine, RunSummary, RunView, ToolInfo, draining};
 use crate::call::code::DenyCode;
 use crate::call::turn::LoopState;
 use crate::call::{AgentId, Denied, RunId, ToolName};
-use crate::policy::snapshot::{Agent, RunPolicy, Snapshot, Tool};
+use crate::policy::snapshot::{Agent, RunPolicy, Snapshot, Target, Tool};
 use crate::run::Run;
 use crate::telemetry::metrics::{StateSource, StateView};
 
@@ -17,12 +17,6 @@ impl Engine {
     pub fn tools_for(&self, agent: &AgentId) -> (Vec<ToolInfo>, usize) {
         let snapshot = self.snapshot();
         let Some(agent) = snapshot.agents.get(agent) else { return (Vec::new(), 0) };
-        let info = |tool: &Arc<Tool>| ToolInfo {
-            name: tool.name.clone(),
-            description: tool.description.clone(),
-            schema: tool.schema.source().clone(),
-            effect: tool.effect,
-        };
         let mut tools: Vec<ToolInfo> =
             agent.allowed.keys().filter_map(|name| snapshot.tools.get(name)).map(info).collect();
         tools.sort_by(|a, b| a.name.cmp(&b.name));
@@ -61,6 +55,23 @@ impl Engine {
         run.set_state(LoopState::Done);
         self.runs.finish(&run, "completed");
         Ok(view(&run))
+    }
+}
+
+/// A tool as it is listed.
+pub(super) fn info(tool: &Arc<Tool>) -> ToolInfo {
+    let definition = match &tool.target {
+        Target::Http(_) => None,
+        Target::Mcp(mcp) => Some(mcp.definition.clone()),
+    };
+    let title = definition.as_deref().and_then(|definition| definition.get("title"));
+    ToolInfo {
+        name: tool.name.clone(),
+        description: tool.description.clone(),
+        schema: tool.schema.source().clone(),
+        effect: tool.effect,
+        title: title.and_then(serde_json::Value::as_str).map(Arc::from),
+        definition,
     }
 }
 

@@ -2,7 +2,9 @@
 //! A front end parses and renders; it decides nothing about a call.
 
 mod batch;
+mod body;
 mod json;
+mod mcp;
 mod render;
 mod request;
 mod runs;
@@ -16,15 +18,21 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONNECTION, ORIGIN};
 use http::{HeaderValue, Method, Request, Response};
-use http_body_util::Full;
-use hyper::body::Body;
+use hyper::body::Body as HttpBody;
+
+pub use body::{Body, Stalled};
+pub use mcp::Doors;
 
 use crate::call::FrontEnd;
 use crate::engine::Engine;
 use crate::identity::{self, Peer};
 use crate::telemetry::metrics::Metrics;
+use mcp::Mcp;
 use render::{Problem, Reply};
 use request::{Head, Room};
+
+/// Where MCP is spoken.
+const MCP: &str = "/mcp";
 
 /// All front ends of the data listener. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -32,6 +40,7 @@ pub struct FrontEnds {
     engine: Arc<Engine>,
     metrics: Arc<Metrics>,
     room: Room,
+    mcp: Arc<Mcp>,
 }
 
 /// A path that is served.
@@ -56,17 +65,29 @@ enum Found<'a> {
 }
 
 impl FrontEnds {
-    pub fn new(engine: Arc<Engine>, metrics: Arc<Metrics>) -> Self {
-        Self { engine, metrics, room: Room::default() }
+    /// `doors`: by which names and origins MCP may be reached here.
+    pub fn new(engine: Arc<Engine>, metrics: Arc<Metrics>, doors: Doors) -> Self {
+        let mcp = Arc::new(Mcp::new(engine.clone(), metrics.clone(), doors));
+        Self { engine, metrics, room: Room::default(), mcp }
     }
 
-    /// Answers one request, whatever it is. Every answer carries `Checkrein-Run`.
-    pub async fn answer<B>(self, peer: Peer, request: Request<B>) -> Response<Full<Bytes>>
+    /// Ends what was idle too long; called on a timer.
+    pub fn sweep(&self) {
+        self.mcp.sweep();
+    }
+
+    /// Answers one request, whatever it is. Every answer but those of MCP carries `Checkrein-Run`.
+    pub async fn answer<B>(self, peer: Peer, request: Request<B>) -> Response<Body>
     where
-        B: Body<Data = Bytes> + Unpin,
+        B: HttpBody<Data = Bytes> + Unpin,
         B::Error: fmt::Display,
     {
         let (parts, body) = request.into_parts();
+        if parts.uri.path() == MCP {
+            let mut response = self.mcp.http(peer, &parts, body, &self.room).await;
+            self.close_if_draining(&mut response);
+            return response;
+        }
         let asked = Head::run_shown(&parts.headers);
         let reply = match self.route(peer, &parts, body).await {
             Ok(reply) => reply,
@@ -78,10 +99,14 @@ impl FrontEnds {
             }
         };
         let mut response = reply.into_response(asked);
+        self.close_if_draining(&mut response);
+        response
+    }
+
+    fn close_if_draining(&self, response: &mut Response<Body>) {
         if self.engine.draining() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        response
     }
 
     async fn route<B>(
@@ -91,7 +116,7 @@ impl FrontEnds {
         body: B,
     ) -> Result<Reply, Problem>
     where
-        B: Body<Data = Bytes> + Unpin,
+        B: HttpBody<Data = Bytes> + Unpin,
         B::Error: fmt::Display,
     {
         // A web page of the machine's user reaches loopback too, with an Origin of its own and no credential.

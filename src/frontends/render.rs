@@ -1,27 +1,25 @@
 //! An outcome as agents are told it: the answer object, its status, its header fields.
 //! The only place that knows HTTP statuses for agents; every match names its arms.
 
+mod reply;
+
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
-use http_body_util::Full;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::json::Object;
-use super::request;
 use crate::call::code::{
     Again, DenyCode, Executed, FailCode, OUTCOME_UNKNOWN, OUTCOME_UNKNOWN_HINT,
     OUTCOME_UNKNOWN_HTTP,
 };
 use crate::call::{
     CallError, CallId, Class, Delivery, Denied, Detail, Failed, Fault, Form, LimitedBy, Rate,
-    RunId, Source, ToolName, ToolResult, Unknown, judge,
+    Source, ToolName, ToolResult, Unknown, judge,
 };
 use crate::engine::Answer;
+pub(super) use reply::{Problem, Reply};
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// When a refusal that passes by itself names no time.
@@ -65,6 +63,19 @@ fn success(answer: &Answer, result: &ToolResult) -> Vec<u8> {
             object.string("value", &String::from_utf8_lossy(&result.content.bytes));
         }
     }
+    success_facts(&mut object, answer, result);
+    object.finish()
+}
+
+/// What is told of a success whose value stands elsewhere (an MCP result passes as it is).
+pub(super) fn beside_value(answer: &Answer, result: &ToolResult) -> Vec<u8> {
+    let mut object = Object::with_capacity(128);
+    object.bool("ok", true);
+    success_facts(&mut object, answer, result);
+    object.finish()
+}
+
+fn success_facts(object: &mut Object, answer: &Answer, result: &ToolResult) {
     object.string("call", answer.id.as_str());
     object.number("attempts", u64::from(answer.attempts));
     match result.source {
@@ -87,7 +98,6 @@ fn success(answer: &Answer, result: &ToolResult) -> Vec<u8> {
     if let Some(earlier) = &notes.identical_to {
         object.string("identical_to", &earlier.to_string());
     }
-    object.finish()
 }
 
 /// The facts of a refusal or failure, in one shape.
@@ -284,7 +294,12 @@ fn faults(object: &mut Object, detail: &Detail) {
 
 /// The answer object of a refusal that belongs to no call: of a whole batch.
 pub(super) fn whole_refusal(denied: &Denied) -> Vec<u8> {
-    refusal(&CallError::Denied(denied.clone()), None).finish()
+    whole(&CallError::Denied(denied.clone()))
+}
+
+/// The answer object of what failed without being a call.
+pub(super) fn whole(error: &CallError) -> Vec<u8> {
+    refusal(error, None).finish()
 }
 
 /// Rounded up: never back too early. 0.3 ms is 1.
@@ -336,155 +351,6 @@ fn rate_of(outcome: &crate::call::Outcome) -> Option<&Rate> {
             | Detail::Size { .. } => None,
         },
         Err(CallError::Failed(_) | CallError::Unknown(_)) => None,
-    }
-}
-
-/// A request refused before there was a call (RFC 9457), with the same members as any refusal.
-#[derive(Debug)]
-pub(super) struct Problem {
-    status: StatusCode,
-    denied: Box<Denied>,
-    /// Label of `requests_rejected_total`, where it is counted there.
-    pub(super) counted: Option<&'static str>,
-    allow: Option<&'static str>,
-}
-
-impl Problem {
-    fn new(status: StatusCode, counted: Option<&'static str>, message: String) -> Self {
-        let denied = Box::new(Denied::new(DenyCode::InvalidRequest, message));
-        Self { status, denied, counted, allow: None }
-    }
-    /// A code of the table, with its status.
-    pub(super) fn denied(denied: Denied) -> Self {
-        let status = status_of(denied.code.http());
-        Self { status, denied: Box::new(denied), counted: None, allow: None }
-    }
-    pub(super) fn invalid(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, Some("bad_request"), message.into())
-    }
-    pub(super) fn media_type(message: &str) -> Self {
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Some("media_type"), message.to_owned())
-    }
-    pub(super) fn too_large(limit: usize) -> Self {
-        let message = format!("the body is larger than the limit of {limit} bytes");
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, Some("body"), message)
-    }
-    pub(super) fn no_room() -> Self {
-        let message = "too many bodies are held at once; nothing was run";
-        let denied =
-            Denied::new(DenyCode::ConcurrencyLimited, message).retry_after(Duration::from_secs(1));
-        Self { counted: Some("body"), ..Self::denied(denied) }
-    }
-    pub(super) fn too_slow(limit: Duration) -> Self {
-        let message = format!("the body did not arrive within {} s", limit.as_secs());
-        Self::new(StatusCode::REQUEST_TIMEOUT, Some("body"), message)
-    }
-    pub(super) fn of_browser() -> Self {
-        let message = "a request with an Origin field comes from a web page and needs a credential";
-        Self::new(StatusCode::FORBIDDEN, Some("host_origin"), message.to_owned())
-    }
-    pub(super) fn no_such_path() -> Self {
-        let message = "no such path; see /v1/tools, /v1/batches/{form}, /v1/runs";
-        Self::new(StatusCode::NOT_FOUND, Some("bad_request"), message.to_owned())
-    }
-    pub(super) fn method(method: &Method, allow: &'static str) -> Self {
-        let message = format!("this path takes {allow}, not {method}");
-        let status = StatusCode::METHOD_NOT_ALLOWED;
-        Self { allow: Some(allow), ..Self::new(status, Some("bad_request"), message) }
-    }
-    /// The body was over its limit.
-    pub(super) fn is_too_large(&self) -> bool {
-        self.status == StatusCode::PAYLOAD_TOO_LARGE
-    }
-
-    fn body(&self) -> Vec<u8> {
-        let mut object = Object::with_capacity(512);
-        object.string("type", "about:blank");
-        object.string("title", self.status.canonical_reason().unwrap_or("Refused"));
-        object.number("status", u64::from(self.status.as_u16()));
-        object.string("detail", &self.denied.message);
-        object.append(&refusal(&CallError::Denied(Denied::clone(&self.denied)), None));
-        object.finish()
-    }
-}
-
-/// A response in the making; `Checkrein-Run` is set last.
-#[derive(Debug)]
-pub(super) struct Reply {
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Vec<u8>,
-    /// The run that was used; absent = the one asked for, or a fresh id.
-    run: Option<RunId>,
-}
-
-impl Reply {
-    pub(super) fn json(body: Vec<u8>) -> Self {
-        let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, JSON);
-        Self { status: StatusCode::OK, headers, body, run: None }
-    }
-    /// 201 with the place of what was made.
-    pub(super) fn created(body: Vec<u8>, location: &str) -> Self {
-        let mut reply = Self::json(body);
-        reply.status = StatusCode::CREATED;
-        field(&mut reply.headers, LOCATION, location);
-        reply
-    }
-    /// A whole batch refused: 400 with the batch's own shape.
-    pub(super) fn protocol_error(body: Vec<u8>) -> Self {
-        let mut reply = Self::json(body);
-        reply.status = StatusCode::BAD_REQUEST;
-        reply
-    }
-    /// One call's answer at the tools API.
-    pub(super) fn of_call(answer: &Answer) -> Self {
-        let mut reply = Self::json(self::answer(answer));
-        let retry_after = match &answer.outcome {
-            Ok(_) => None,
-            Err(error) => {
-                reply.status = status(error);
-                told(error, answer.operation.is_some()).retry_after
-            }
-        };
-        // 200 with `ok: false` is not the gateway being unready, so it names no time in the head.
-        let retry_after = retry_after.filter(|_| reply.status != StatusCode::OK);
-        limit_fields(&mut reply.headers, retry_after, rate_of(&answer.outcome));
-        field(&mut reply.headers, request::CALL_ID, answer.id.as_str());
-        reply
-    }
-    pub(super) fn problem(problem: &Problem) -> Self {
-        let mut reply = Self::json(problem.body());
-        reply.status = problem.status;
-        reply.headers.insert(CONTENT_TYPE, PROBLEM_JSON);
-        if problem.status == StatusCode::UNAUTHORIZED {
-            reply.headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        if let Some(allow) = problem.allow {
-            reply.headers.insert(ALLOW, HeaderValue::from_static(allow));
-        }
-        let error = CallError::Denied(Denied::clone(&problem.denied));
-        limit_fields(&mut reply.headers, told(&error, false).retry_after, None);
-        reply
-    }
-    #[must_use]
-    pub(super) fn run(mut self, run: RunId) -> Self {
-        self.run = Some(run);
-        self
-    }
-    pub(super) fn count(mut self, name: HeaderName, number: usize) -> Self {
-        self.headers.insert(name, HeaderValue::from(number));
-        self
-    }
-
-    pub(super) fn into_response(self, asked: Option<RunId>) -> Response<Full<Bytes>> {
-        let mut response = Response::new(Full::new(Bytes::from(self.body)));
-        *response.status_mut() = self.status;
-        *response.headers_mut() = self.headers;
-        let run = self.run.or(asked).unwrap_or_else(RunId::mint);
-        field(response.headers_mut(), request::RUN, run.as_str());
-        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        response
     }
 }
 

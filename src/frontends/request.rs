@@ -25,7 +25,7 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// How long a body may take to arrive, all of it.
 const BODY_TIME: Duration = Duration::from_secs(30);
 /// Longest time an agent can ask for; it only ever shortens, so more means nothing.
-const TIMEOUT_MOST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+pub(super) const TIMEOUT_MOST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Most bytes of bodies held at once, over all requests: what arrives, and what waits for its answer. Connections
 /// are many, and each may bring a whole body.

@@ -144,6 +144,8 @@ mod tests {
                 json!({"type": "object", "properties": {"order_id": {"type": "string"}}}),
             ),
             effect: Effect::Read,
+            title: None,
+            definition: None,
         }
     }
 

@@ -9,14 +9,12 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-use super::{Server, limits};
+use super::{Outgoing, Server, limits};
 use crate::identity::Peer;
 
 /// Connections the system holds before we accept them. It bounds a burst, not our work: each is refused or served.
@@ -109,10 +107,11 @@ fn bind_socket(path: &Path, mode: u32) -> io::Result<std::os::unix::net::UnixLis
 }
 
 /// Accepts until the server shuts down.
-pub(super) async fn accept<S, F>(server: Server, listener: Listener, service: S)
+pub(super) async fn accept<S, F, B>(server: Server, listener: Listener, service: S)
 where
     S: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Outgoing,
 {
     let shutdown = server.shutdown.clone();
     let mut back_off = BACK_OFF;

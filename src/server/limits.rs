@@ -8,7 +8,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri};
-use http_body_util::Full;
 use tokio::sync::Semaphore;
 
 use super::io::Watching;
@@ -42,7 +41,7 @@ impl Limits {
 }
 
 /// 431 (RFC 6585 §5) for a head over our bounds. The connection closes: nobody sends such heads by chance.
-pub(super) fn refuse_head(headers: &HeaderMap, uri: &Uri) -> Option<Response<Full<Bytes>>> {
+pub(super) fn refuse_head(headers: &HeaderMap, uri: &Uri) -> Option<Response<Bytes>> {
     // `Name: value\r\n`, as on the wire but for optional white space.
     let fields: usize =
         headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
@@ -64,13 +63,13 @@ pub(super) fn refuse_head(headers: &HeaderMap, uri: &Uri) -> Option<Response<Ful
 }
 
 /// A refusal that belongs to no call (RFC 9457). `detail` holds no character that JSON escapes.
-fn problem(status: StatusCode, code: &str, detail: &str, retry: &str) -> Response<Full<Bytes>> {
+fn problem(status: StatusCode, code: &str, detail: &str, retry: &str) -> Response<Bytes> {
     let title = status.canonical_reason().unwrap_or("Refused");
     let body = format!(
         r#"{{"type":"about:blank","title":"{title}","status":{},"detail":"{detail}","ok":false,"error":"{code}","message":"{detail}","executed":"no","retry":"{retry}"}}"#,
         status.as_u16()
     );
-    let mut response = Response::new(Full::new(Bytes::from(body)));
+    let mut response = Response::new(Bytes::from(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

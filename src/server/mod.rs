@@ -9,12 +9,13 @@ mod limits;
 mod tests;
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::Full;
+use hyper::body::Body;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -33,6 +34,17 @@ use crate::identity::Peer;
 use crate::telemetry::metrics::Metrics;
 use io::{Watched, Watching};
 
+/// A body that is sent: whole bytes, or frames as they come. One that ends with an error cuts its connection.
+pub trait Outgoing:
+    Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + From<Bytes> + Send + 'static
+{
+}
+
+impl<B> Outgoing for B where
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + From<Bytes> + Send + 'static
+{
+}
+
 /// Everything a connection of one listener shares. One `Server` may serve several listeners, on several runtimes:
 /// its bound on connections is over all of them.
 #[derive(Debug, Clone)]
@@ -48,20 +60,22 @@ pub struct Server {
 impl Server {
     /// Serves `listener` on the current runtime. The handle ends when `shutdown` has ended the accepting;
     /// connections go on under `tasks` until their exchange in hand is answered.
-    pub fn serve<S, F>(&self, listener: Listener, service: S) -> JoinHandle<()>
+    pub fn serve<S, F, B>(&self, listener: Listener, service: S) -> JoinHandle<()>
     where
         S: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
-        F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Outgoing,
     {
         tokio::spawn(accept::accept(self.clone(), listener, service))
     }
 
     /// One connection, from its first byte to its last.
-    fn connection<I, S, F>(&self, stream: I, peer: Peer, place: OwnedSemaphorePermit, service: S)
+    fn connection<I, S, F, B>(&self, stream: I, peer: Peer, place: OwnedSemaphorePermit, service: S)
     where
         I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
         S: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
-        F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Outgoing,
     {
         let metrics = self.metrics.clone();
         let shutdown = self.shutdown.clone();
@@ -87,7 +101,7 @@ impl Server {
                 let service = service.clone();
                 async move {
                     Ok::<_, Infallible>(match refused {
-                        Some(response) => response,
+                        Some(response) => response.map(B::from),
                         None => service(peer, request).await,
                     })
                 }

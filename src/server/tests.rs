@@ -7,6 +7,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 
+use http_body_util::Full;
+
 use super::*;
 
 /// Paths that reached the service.

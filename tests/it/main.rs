@@ -24,6 +24,7 @@ mod golden;
 mod helped;
 mod layers;
 mod lints;
+mod mcp;
 mod metrics_doc;
 mod operating;
 mod operations_doc;

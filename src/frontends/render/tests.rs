@@ -1,12 +1,14 @@
 //! The answer object, word for word, and the head that goes with it.
 
+use bytes::Bytes;
+use http::Method;
 use tokio::time::Instant;
 
 use super::*;
 use crate::call::operation::{OperationKey, OperationScope, operation};
 use crate::call::{
     AgentId, Arguments, Content, Dimension, Head, IdempotencyKey, Notes, Outcome, PolicyName,
-    Truncated, Verdict,
+    RunId, Truncated, Verdict,
 };
 use crate::strict_json::Limits;
 

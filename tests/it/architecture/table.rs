@@ -110,6 +110,7 @@ pub(crate) const HOMES: &[(&str, &[&str])] = &[
     ("h2::", &["egress", "backends/classify"]), // error downcasts: REFUSED_STREAM, GOAWAY
     ("tower::", &["layers", "engine", "backends", "rehearse", "egress"]),
     ("axum::", &["admin"]),
+    ("ring::", &["egress/tls", "frontends/mcp/seal"]),
     ("rustls", &["egress/tls", "server/tls", "store/postgres"]),
     ("tokio_rustls", &["egress/tls", "server/tls", "store/postgres"]),
     ("rustls_native_certs", &["egress/tls"]),
@@ -148,6 +149,7 @@ pub(crate) const HOMES: &[(&str, &[&str])] = &[
             "layers/probe",
             "layers/timeout",
             "backends",
+            "frontends/mcp", // a session's call outlives its connection; streams that listen
             "egress/client",
             "app",
             "server",
@@ -174,7 +176,7 @@ pub(crate) const HOMES: &[(&str, &[&str])] = &[
         &[
             "frontends/render",
             "frontends/reverse_proxy",
-            "frontends/mcp_http",
+            "frontends/mcp",
             "backends/classify",
             "server",
             "health",

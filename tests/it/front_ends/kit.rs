@@ -9,7 +9,7 @@ use checkrein::call::{
     Verdict,
 };
 use checkrein::engine::{Engine, Parts};
-use checkrein::frontends::FrontEnds;
+use checkrein::frontends::{Body, Doors, FrontEnds};
 use checkrein::identity::Peer;
 use checkrein::layers::state::State;
 use checkrein::ledger::Ledger;
@@ -144,7 +144,7 @@ impl House {
                 async move { scripted(&seen, effect, call).await }
             })
         });
-        let front_ends = FrontEnds::new(engine.clone(), metrics.clone());
+        let front_ends = FrontEnds::new(engine.clone(), metrics.clone(), Doors::default());
         Self { front_ends, engine, metrics, hits, _secrets: folder }
     }
 
@@ -180,7 +180,7 @@ pub(crate) fn request(
     builder.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).expect("a request")
 }
 
-async fn got(response: Response<Full<Bytes>>) -> Got {
+async fn got(response: Response<Body>) -> Got {
     let (parts, mut body) = response.into_parts();
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {

@@ -2,5 +2,5 @@
 
 mod batches;
 mod calls;
-mod kit;
+pub(crate) mod kit;
 mod runs;

@@ -1,0 +1,329 @@
+//! `tools/call`: a batch of one. The call goes through the stack as any; only its words are MCP's.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::methods::Answered;
+use super::state::{Bound, Kept, MAX_ROUNDS};
+use super::wire::{self, RpcError};
+use super::{Asking, Mcp, meta};
+use crate::call::code::DenyCode;
+use crate::call::{
+    Arguments, CallError, Channel, Content, Continuation, Denied, Form, NoAnswer, Payload, RunId,
+    Side, ToolName,
+};
+use crate::engine::{Answer, Asker, Single};
+use crate::mcp::jsonrpc::INVALID_PARAMS;
+use crate::mcp::messages::{AskKind, CallParams, InputRequired, ResultKind, Wrong};
+use crate::strict_json::{self, Limits};
+
+const METHOD: &str = "tools/call";
+/// Member of `_meta` by which a back end names a call that waits inside the gateway for the answers.
+pub(super) const PARKED: &str = "io.checkrein/parked";
+
+/// One call, read.
+struct Asked<'p> {
+    said: meta::Said,
+    tool: ToolName,
+    name: &'p str,
+    payload: Payload,
+}
+
+impl Mcp {
+    pub(super) async fn call_tool(
+        &self,
+        asking: &Asking,
+        params: Option<&Value>,
+    ) -> Result<Answered, RpcError> {
+        let asked = CallParams::of(params).map_err(|wrong| bad_params(&wrong))?;
+        let mut call = Asked {
+            said: meta::read(asking, asked.meta)?,
+            tool: ToolName::asked(asked.name),
+            name: asked.name,
+            payload: self.payload(asked.arguments),
+        };
+        let mut continuation = None;
+        if asking.modern() && (asked.request_state.is_some() || asked.input_responses.is_some()) {
+            let responses = asked.input_responses.cloned().unwrap_or_default();
+            let sealed = asked.request_state.unwrap_or_default();
+            let (run, goes_on) =
+                self.continued(&bound(asking, &call), sealed, responses, call.said.run.as_ref())?;
+            call.said.run = run;
+            continuation = Some(Arc::new(goes_on));
+        }
+        loop {
+            let round = continuation.as_ref().map_or(0, |continuation| continuation.round);
+            if round > MAX_ROUNDS {
+                return self.written(asking, &too_many_rounds(asking, &call), None);
+            }
+            let (run, mut answer) = self.sent(asking, &call, continuation.take()).await;
+            let Some(result) = input_required(&answer) else {
+                return self.written(asking, &answer, run);
+            };
+            if asking.modern() {
+                let sealed =
+                    self.with_our_state(result, &bound(asking, &call), run.as_ref(), round);
+                put(&mut answer, sealed?);
+                return self.written(asking, &answer, run);
+            }
+            match asked_of_agent(asking, &result).await {
+                Ok(responses) => {
+                    let state = result.get("requestState").and_then(Value::as_str).map(Arc::from);
+                    let parked = parked(&result).map(Arc::from);
+                    let round = round + 1;
+                    continuation = Some(Arc::new(Continuation { responses, state, round, parked }));
+                    // What goes on is the same operation, so the same run.
+                    call.said.run = run;
+                }
+                Err(why) => {
+                    answer.outcome = Err(CallError::Failed(cannot_give(why)));
+                    return self.written(asking, &answer, run);
+                }
+            }
+        }
+    }
+
+    /// Absent arguments are no arguments, and judged as such.
+    fn payload(&self, arguments: Option<&Value>) -> Payload {
+        let limits = self.engine.body_limits();
+        let limits = Limits::arguments(limits.argument_bytes, limits.argument_depth);
+        let text = arguments.map(Value::to_string).unwrap_or_default();
+        match Arguments::parse(text.as_bytes(), limits) {
+            Ok(arguments) => Payload::Arguments(arguments),
+            Err(malformed) => Payload::Malformed(malformed),
+        }
+    }
+
+    /// A state that the agent gave back: it must be one of ours, for this agent, this tool and these arguments, and in
+    /// the run it began in.
+    pub(super) fn continued(
+        &self,
+        bound: &Bound<'_>,
+        sealed: &str,
+        responses: Map<String, Value>,
+        named: Option<&RunId>,
+    ) -> Result<(Option<RunId>, Continuation), RpcError> {
+        let opened = self.states.open(&self.seal, bound, sealed);
+        let opened = opened.filter(|opened| {
+            named.is_none_or(|named| opened.run.as_ref().is_none_or(|run| run == named))
+        });
+        let opened = opened.ok_or_else(|| {
+            let words =
+                "/requestState: is none that was given for this request, or its time is over";
+            RpcError::new(INVALID_PARAMS, words).status(400)
+        })?;
+        let run = opened.run.clone().or_else(|| named.cloned());
+        Ok((run, opened.continuation(Value::Object(responses))))
+    }
+
+    /// The result that asks for input, with a state of ours in place of the server's.
+    pub(super) fn with_our_state(
+        &self,
+        mut result: Value,
+        bound: &Bound<'_>,
+        run: Option<&RunId>,
+        round: u32,
+    ) -> Result<Value, RpcError> {
+        let kept = Kept {
+            run,
+            round,
+            server: result.get("requestState").and_then(Value::as_str),
+            parked: parked(&result),
+        };
+        let sealed = self.states.seal(&self.seal, bound, &kept).ok_or_else(|| {
+            RpcError::new(crate::mcp::jsonrpc::INTERNAL_ERROR, "no state could be made")
+        })?;
+        if let Value::Object(members) = &mut result {
+            members.insert("requestState".to_owned(), sealed.into());
+        }
+        Ok(result)
+    }
+
+    /// Through the stack. Without a run of its own a call goes to its session's, which is followed by another once its
+    /// time is over.
+    async fn sent(
+        &self,
+        asking: &Asking,
+        call: &Asked<'_>,
+        continuation: Option<Arc<Continuation>>,
+    ) -> (Option<RunId>, Answer) {
+        let side = Arc::new(side(asking, &call.said, continuation));
+        let session = asking.session.as_ref().filter(|_| call.said.run.is_none());
+        let mut wanted = call.said.run.clone().or_else(|| session.map(|session| session.run()));
+        let mut again = session.is_some();
+        loop {
+            let single = Single {
+                asker: asker(asking, &call.said, side.clone(), wanted.clone()),
+                id: asking.call.clone(),
+                tool: call.tool.clone(),
+                payload: call.payload.clone(),
+                caller_key: call.said.caller_key.clone(),
+            };
+            match self.engine.call(single).await {
+                Ok((run, answer)) => {
+                    if let Some(session) = session
+                        && let Err(CallError::Denied(denied)) = &answer.outcome
+                        && denied.code == DenyCode::RunInterrupted
+                    {
+                        session.run_was_stopped(&run);
+                    }
+                    return (Some(run), answer);
+                }
+                Err(denied) => {
+                    let over = wanted.as_ref().filter(|_| denied.code == DenyCode::RunUnknown);
+                    let next = session.zip(over).filter(|_| again);
+                    if let Some(next) = next.and_then(|(session, over)| session.next_run(over)) {
+                        again = false;
+                        wanted = Some(next);
+                        continue;
+                    }
+                    return (None, refused(asking, call, denied));
+                }
+            }
+        }
+    }
+
+    fn written(
+        &self,
+        asking: &Asking,
+        answer: &Answer,
+        run: Option<RunId>,
+    ) -> Result<Answered, RpcError> {
+        let tool = match &answer.outcome {
+            Ok(_) => None,
+            Err(_) => self.engine.tool_for(&asking.agent, &answer.tool),
+        };
+        let result = wire::answered(answer, tool.as_ref(), asking.modern())?;
+        Ok(Answered { result, run })
+    }
+}
+
+fn bound<'a>(asking: &'a Asking, call: &'a Asked<'_>) -> Bound<'a> {
+    Bound {
+        agent: &asking.agent,
+        method: METHOD,
+        target: call.name,
+        digest: call.payload.digest(&[]),
+    }
+}
+
+pub(super) fn asker(
+    asking: &Asking,
+    said: &meta::Said,
+    side: Arc<Side>,
+    run: Option<RunId>,
+) -> Asker {
+    Asker {
+        agent: asking.agent.clone(),
+        run,
+        timeout: said.timeout,
+        front_end: asking.front_end,
+        side: Some(side),
+    }
+}
+
+pub(super) fn side(
+    asking: &Asking,
+    said: &meta::Said,
+    continuation: Option<Arc<Continuation>>,
+) -> Side {
+    let line = asking.line.clone();
+    Side {
+        session: asking.session.as_ref().map(|session| session.id.clone()),
+        modern: asking.modern(),
+        capabilities: asking.capabilities.clone(),
+        meta: Arc::new(said.passed.clone()),
+        param_headers: asking.param_headers.clone(),
+        log_level: asking.log_level.clone(),
+        progress: line.as_ref().is_some_and(|line| line.token.is_some()),
+        continuation,
+        cancelled: asking.cancelled.clone(),
+        channel: line.map(|line| line as Arc<dyn Channel>),
+    }
+}
+
+pub(super) fn bad_params(wrong: &Wrong) -> RpcError {
+    RpcError::new(INVALID_PARAMS, wrong.to_string()).status(400)
+}
+
+fn refused(asking: &Asking, call: &Asked<'_>, denied: Denied) -> Answer {
+    Answer {
+        id: asking.call.clone(),
+        tool: call.tool.clone(),
+        outcome: Err(CallError::Denied(denied)),
+        attempts: 0,
+        operation: None,
+        alternatives: Vec::new(),
+    }
+}
+
+fn too_many_rounds(asking: &Asking, call: &Asked<'_>) -> Answer {
+    let words =
+        format!("this call has asked for input {MAX_ROUNDS} times; nothing further was sent");
+    refused(asking, call, Denied::new(DenyCode::RepeatBlocked, words))
+}
+
+/// The result, where a server wants input before it goes on.
+fn input_required(answer: &Answer) -> Option<Value> {
+    let Ok(result) = &answer.outcome else { return None };
+    if result.content.form != Form::Mcp {
+        return None;
+    }
+    let bytes = &result.content.bytes;
+    let result = strict_json::parse(bytes, Limits::answer(bytes.len())).ok()?;
+    (ResultKind::of(&result) == ResultKind::InputRequired).then_some(result)
+}
+
+pub(super) fn parked(result: &Value) -> Option<&str> {
+    result.get("_meta")?.get(PARKED)?.as_str()
+}
+
+fn put(answer: &mut Answer, result: Value) {
+    if let Ok(old) = &mut answer.outcome {
+        old.content = Content { bytes: result.to_string().into(), form: Form::Mcp };
+    }
+}
+
+/// Why an agent of a session gave no input.
+enum NotGiven {
+    /// It cannot be asked this.
+    Cannot,
+    /// What the server asked makes no sense.
+    Nonsense,
+}
+
+/// Asks an agent of a session, one question after another, on the stream of its open call.
+async fn asked_of_agent(asking: &Asking, result: &Value) -> Result<Value, NotGiven> {
+    let wanted = InputRequired::of(result).map_err(|_| NotGiven::Nonsense)?;
+    let mut responses = Map::new();
+    for ask in wanted.requests {
+        let line = asking.line.as_ref().ok_or(NotGiven::Cannot)?;
+        let params = ask.params.cloned().unwrap_or_else(|| Value::Object(Map::new()));
+        let answer = match (line.ask(ask.kind.method(), params).await, ask.kind) {
+            (Ok(answer), _) => answer,
+            // A refusal is an answer too, where the protocol has words for it.
+            (Err(NoAnswer::Refused(..)), AskKind::ElicitForm | AskKind::ElicitUrl) => {
+                serde_json::json!({"action": "decline"})
+            }
+            (Err(_), _) => return Err(NotGiven::Cannot),
+        };
+        responses.insert(ask.key.to_owned(), answer);
+    }
+    Ok(Value::Object(responses))
+}
+
+fn cannot_give(why: NotGiven) -> crate::call::Failed {
+    use crate::call::code::FailCode;
+    use crate::call::{Class, Delivery, Failed, Verdict};
+    let (code, words) = match why {
+        NotGiven::Cannot => (
+            FailCode::ToolError,
+            "the tool needs input that this client cannot give; nothing was done",
+        ),
+        NotGiven::Nonsense => {
+            (FailCode::UpstreamProtocolError, "the tool asked for input in a way nobody can answer")
+        }
+    };
+    Failed::new(code, Class::Permanent, Delivery::Refused, Verdict::Neutral, words)
+}

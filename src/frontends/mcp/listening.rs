@@ -1,0 +1,321 @@
+//! Streams that belong to no call: an agent hears that what it may see has changed, and nothing of what it may not.
+//! Changes are gathered for a moment, so that one reload is one notification.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::channel::{Out, is_wanted};
+use super::methods::finished;
+use super::sessions::Session;
+use super::wire::RpcError;
+use super::{Mcp, lists};
+use crate::call::AgentId;
+use crate::call::side::ServerEvent;
+use crate::mcp::jsonrpc::{self, INVALID_PARAMS, Id};
+
+/// Streams of one agent that listen.
+pub(super) const MAX_LISTENING: usize = 512;
+/// URIs one stream names.
+pub(super) const MAX_URIS: usize = 256;
+/// How long changes are gathered.
+const GATHER: Duration = Duration::from_secs(1);
+/// Nothing is gathered: far beyond any stream's life.
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+const TOOLS: &str = "notifications/tools/list_changed";
+const PROMPTS: &str = "notifications/prompts/list_changed";
+const RESOURCES: &str = "notifications/resources/list_changed";
+
+/// Who listens, by agent.
+#[derive(Debug, Default)]
+pub(super) struct Places(Mutex<HashMap<AgentId, usize>>);
+
+/// A stream's place; free when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    of: Arc<Places>,
+    agent: AgentId,
+}
+
+impl Places {
+    pub(super) fn take(self: &Arc<Self>, agent: &AgentId) -> Option<Place> {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = taken.entry(agent.clone()).or_default();
+        if *own >= MAX_LISTENING {
+            return None;
+        }
+        *own += 1;
+        Some(Place { of: self.clone(), agent: agent.clone() })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.of.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = taken.get_mut(&self.agent) {
+            *own -= 1;
+            if *own == 0 {
+                taken.remove(&self.agent);
+            }
+        }
+    }
+}
+
+/// What a stream is told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Wants {
+    tools: bool,
+    prompts: bool,
+    resources: bool,
+    uris: BTreeSet<String>,
+}
+
+impl Wants {
+    /// The `notifications` of `subscriptions/listen`.
+    pub(super) fn of(params: Option<&Value>) -> Result<Self, RpcError> {
+        let wrong =
+            |at: &str| RpcError::new(INVALID_PARAMS, format!("/notifications{at}")).status(400);
+        let filter = params.and_then(|params| params.get("notifications"));
+        let Some(Value::Object(filter)) = filter else { return Err(wrong(": must be an object")) };
+        let flag = |name: &str| match filter.get(name) {
+            None => Ok(false),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(_) => Err(wrong(&format!("/{name}: must be true or false"))),
+        };
+        let uris = match filter.get("resourceSubscriptions") {
+            None => Some(BTreeSet::new()),
+            Some(Value::Array(uris)) if uris.len() <= MAX_URIS => {
+                uris.iter().map(|uri| uri.as_str().map(str::to_owned)).collect()
+            }
+            Some(_) => None,
+        };
+        let uris = uris.ok_or_else(|| {
+            wrong(&format!(
+                "/resourceSubscriptions: must be an array of at most {MAX_URIS} strings"
+            ))
+        })?;
+        Ok(Self {
+            tools: flag("toolsListChanged")?,
+            prompts: flag("promptsListChanged")?,
+            resources: flag("resourcesListChanged")?,
+            uris,
+        })
+    }
+
+    fn shown(&self) -> Value {
+        let mut shown = Map::new();
+        for (name, flag) in [
+            ("toolsListChanged", self.tools),
+            ("promptsListChanged", self.prompts),
+            ("resourcesListChanged", self.resources),
+        ] {
+            if flag {
+                shown.insert(name.to_owned(), true.into());
+            }
+        }
+        if !self.uris.is_empty() {
+            shown.insert("resourceSubscriptions".to_owned(), self.uris.iter().cloned().collect());
+        }
+        Value::Object(shown)
+    }
+}
+
+/// One stream that listens.
+#[derive(Debug)]
+pub(super) struct Listener {
+    pub(super) agent: AgentId,
+    /// Of a session; else it was opened by `subscriptions/listen`.
+    pub(super) by: By,
+    pub(super) out: Out,
+    /// Ends it from the agent's side.
+    pub(super) over: CancellationToken,
+    pub(super) place: Place,
+}
+
+#[derive(Debug)]
+pub(super) enum By {
+    Session(Arc<Session>),
+    Listen { id: Id, wants: Wants },
+}
+
+/// What has been gathered.
+#[derive(Debug, Default)]
+struct Gathered {
+    tools: bool,
+    prompts: bool,
+    resources: bool,
+}
+
+impl Listener {
+    fn wants(&self, of: impl Fn(&Wants) -> bool) -> bool {
+        match &self.by {
+            By::Session(_) => true,
+            By::Listen { wants, .. } => of(wants),
+        }
+    }
+
+    /// Says it, tagged with the subscription. False: nobody listens.
+    fn say(&self, method: &str, params: Option<Value>) -> bool {
+        let params = match &self.by {
+            By::Session(_) => params,
+            By::Listen { id, .. } => {
+                let mut params = params.unwrap_or_else(|| json!({}));
+                if let Value::Object(members) = &mut params {
+                    let meta = members.entry("_meta").or_insert_with(|| json!({}));
+                    if let Value::Object(meta) = meta {
+                        meta.insert(SUBSCRIPTION.to_owned(), id.to_value());
+                    }
+                }
+                Some(params)
+            }
+        };
+        self.out.send(&jsonrpc::write_notification(method, params.as_ref()))
+    }
+
+    fn concerns(&self, agent: &AgentId, session: Option<&Arc<str>>) -> bool {
+        *agent == self.agent
+            && match (&self.by, session) {
+                (By::Session(own), Some(session)) => own.id == *session,
+                (By::Listen { .. }, None) => true,
+                (By::Session(_), None) | (By::Listen { .. }, Some(_)) => false,
+            }
+    }
+
+    /// The gateway goes: the listen is answered, so that its client knows that it is over and not broken.
+    fn bid_farewell(&self) {
+        let By::Listen { id, .. } = &self.by else { return };
+        let mut result = Map::new();
+        result.insert("_meta".to_owned(), json!({ SUBSCRIPTION: id.to_value() }));
+        let told = self.out.send(&jsonrpc::write_result(id, &finished(result, true, None)));
+        let cancelled = match &self.out {
+            Out::Events(_) => true,
+            Out::Lines(lines) => {
+                let params = json!({"requestId": id.to_value(), "reason": "the gateway ends"});
+                lines.send(&jsonrpc::write_notification("notifications/cancelled", Some(&params)))
+            }
+        };
+        tracing::debug!(told, cancelled, "a subscription ended with the gateway");
+    }
+}
+
+impl Mcp {
+    /// Of what was asked, what is there to be heard.
+    pub(super) fn honoured(&self, agent: &AgentId, mut wants: Wants) -> Wants {
+        let offers = self.engine.mcp_offers(agent);
+        wants.prompts &= offers.prompts;
+        wants.resources &= offers.resources;
+        if !(offers.resources && offers.subscribe) {
+            wants.uris.clear();
+        }
+        wants
+    }
+
+    /// Listens until nobody hears, the session or request is over, or the gateway drains.
+    pub(super) async fn listen(self: Arc<Self>, listener: Listener) {
+        let mut events = self.engine.mcp_events();
+        let mut seen = self.seen(&listener.agent);
+        if let By::Listen { wants, .. } = &listener.by {
+            let shown = json!({"notifications": wants.shown()});
+            if !listener.say("notifications/subscriptions/acknowledged", Some(shown)) {
+                return;
+            }
+        }
+        let gone = match &listener.out {
+            Out::Events(events) => events.gone().clone(),
+            Out::Lines(lines) => lines.gone().clone(),
+        };
+        let (mut gathered, mut due) = (Gathered::default(), Instant::now() + NEVER);
+        loop {
+            let heard = tokio::select! {
+                biased;
+                () = gone.cancelled() => return,
+                () = listener.over.cancelled() => return,
+                () = self.engine.drains().cancelled() => return listener.bid_farewell(),
+                heard = timeout_at(due, events.recv()) => heard,
+            };
+            let still = match heard {
+                Err(_) => {
+                    due = Instant::now() + NEVER;
+                    self.tell(&listener, std::mem::take(&mut gathered), &mut seen)
+                }
+                Ok(Ok(event)) => self.heard(&listener, event, &mut gathered, &mut due),
+                // It fell behind: whatever it may see may have changed.
+                Ok(Err(RecvError::Lagged(_))) => {
+                    gathered = Gathered { tools: true, prompts: true, resources: true };
+                    due = due.min(Instant::now() + GATHER);
+                    true
+                }
+                Ok(Err(RecvError::Closed)) => return,
+            };
+            if !still {
+                return;
+            }
+        }
+    }
+
+    fn seen(&self, agent: &AgentId) -> crate::call::Digest {
+        lists::fingerprint(&self.engine.tools_for(agent).0)
+    }
+
+    fn heard(
+        &self,
+        listener: &Listener,
+        event: ServerEvent,
+        gathered: &mut Gathered,
+        due: &mut Instant,
+    ) -> bool {
+        match event {
+            ServerEvent::ToolsChanged => gathered.tools = true,
+            ServerEvent::ResourcesChanged { .. } => gathered.resources = true,
+            ServerEvent::PromptsChanged { .. } => gathered.prompts = true,
+            ServerEvent::ResourceUpdated { agent, session, params } => {
+                let uri = params.get("uri").and_then(Value::as_str).unwrap_or_default();
+                let named = listener.wants(|wants| wants.uris.contains(uri));
+                return !(named && listener.concerns(&agent, session.as_ref()))
+                    || listener.say("notifications/resources/updated", Some(params));
+            }
+            ServerEvent::Log { agent, session, params } => {
+                let By::Session(own) = &listener.by else { return true };
+                let level = params.get("level").and_then(Value::as_str);
+                let wanted = is_wanted(level, own.log_level().as_deref());
+                return !(wanted && listener.concerns(&agent, session.as_ref()))
+                    || listener.say("notifications/message", Some(params));
+            }
+        }
+        *due = (*due).min(Instant::now() + GATHER);
+        true
+    }
+
+    /// Says what was gathered, where it concerns this agent.
+    fn tell(
+        &self,
+        listener: &Listener,
+        gathered: Gathered,
+        seen: &mut crate::call::Digest,
+    ) -> bool {
+        let offers = self.engine.mcp_offers(&listener.agent);
+        if gathered.tools && listener.wants(|wants| wants.tools) {
+            let now = self.seen(&listener.agent);
+            if now != *seen {
+                *seen = now;
+                if !listener.say(TOOLS, None) {
+                    return false;
+                }
+            }
+        }
+        let prompts = gathered.prompts && offers.prompts && listener.wants(|wants| wants.prompts);
+        if prompts && !listener.say(PROMPTS, None) {
+            return false;
+        }
+        let resources =
+            gathered.resources && offers.resources && listener.wants(|wants| wants.resources);
+        !resources || listener.say(RESOURCES, None)
+    }
+}

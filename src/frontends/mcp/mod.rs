@@ -1,0 +1,112 @@
+//! The side of MCP that faces agents: one server for every revision, over Streamable HTTP and over standard streams.
+//!
+//! A message is read by its transport (`http`, `stdio`), answered by its method (`methods`, `calls`, `passing`,
+//! `lists`), and written by `wire`. What outlives a request hangs on a session or on a listening stream.
+
+mod asks;
+mod calls;
+mod channel;
+mod doors;
+mod http;
+mod listening;
+mod lists;
+mod meta;
+mod methods;
+mod modern;
+mod passing;
+mod seal;
+mod sessions;
+mod state;
+pub(crate) mod stdio;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+pub use doors::Doors;
+
+use crate::call::{AgentId, CallId, CallerKey, FrontEnd, RunId};
+use crate::engine::Engine;
+use crate::mcp::version::{Era, Revision};
+use crate::telemetry::metrics::Metrics;
+use channel::Line;
+use listening::Places;
+use seal::Seal;
+use sessions::{Session, Sessions};
+use state::States;
+
+/// Deepest nesting of a message.
+const MAX_DEPTH: usize = 64;
+
+/// The server.
+#[derive(Debug)]
+pub(super) struct Mcp {
+    engine: Arc<Engine>,
+    metrics: Arc<Metrics>,
+    doors: Doors,
+    sessions: Sessions,
+    seal: Seal,
+    states: States,
+    listening: Arc<Places>,
+}
+
+/// Who asks, and what is known of it beside the message.
+#[derive(Debug)]
+struct Asking {
+    agent: AgentId,
+    front_end: FrontEnd,
+    revision: Revision,
+    session: Option<Arc<Session>>,
+    capabilities: Arc<Value>,
+    log_level: Option<Arc<str>>,
+    /// `Mcp-Param-*` fields that no schema of ours knows.
+    param_headers: Arc<[(String, String)]>,
+    /// Of the head, where there is one.
+    run: Option<RunId>,
+    timeout: Option<Duration>,
+    caller_key: Option<CallerKey>,
+    /// Minted here; within one session the same for the same call.
+    call: CallId,
+    cancelled: CancellationToken,
+    line: Option<Arc<Line>>,
+}
+
+impl Asking {
+    fn modern(&self) -> bool {
+        self.revision.era() == Era::Modern
+    }
+}
+
+impl Mcp {
+    pub(super) fn new(engine: Arc<Engine>, metrics: Arc<Metrics>, doors: Doors) -> Self {
+        Self {
+            engine,
+            metrics,
+            doors,
+            sessions: Sessions::default(),
+            seal: Seal::new(),
+            states: States::new(),
+            listening: Arc::default(),
+        }
+    }
+
+    /// Ends sessions that were idle too long; called on a timer.
+    pub(super) fn sweep(&self) {
+        for session in self.sessions.sweep() {
+            self.ended(&session);
+        }
+    }
+
+    /// A session is over: what hung on it ends too, the run it opened among it.
+    fn ended(&self, session: &Session) {
+        self.engine.mcp_session_over(&session.agent, &session.id);
+        if let Some(run) = session.run_to_end()
+            && let Err(denied) = self.engine.finish_run(&session.agent, &run)
+        {
+            tracing::debug!(why = %denied.message, "a session's run had ended before it");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Outcomes on the MCP wire. A `tools/call` that was parsed is answered with a result, whatever became of it; JSON-RPC
+//! errors are for what is wrong with the message, HTTP statuses for what is wrong with the connection.
+
+use serde_json::{Map, Value, json};
+
+use crate::call::code::{DenyCode, FailCode};
+use crate::call::{CallError, Denied, Failed, Form, ToolResult};
+use crate::engine::{Answer, ToolInfo};
+use crate::frontends::json::Object;
+use crate::frontends::render;
+use crate::mcp::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
+use crate::strict_json::{self, Limits};
+
+/// The member of `_meta` that says what became of a call.
+pub(super) const OUTCOME: &str = "io.checkrein/outcome";
+const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+
+/// A JSON-RPC error in the making.
+#[derive(Debug)]
+pub(super) struct RpcError {
+    pub(super) code: i64,
+    pub(super) message: String,
+    pub(super) data: Option<Value>,
+    /// HTTP status in revisions without sessions; with sessions it is 200, which no client takes for their end.
+    pub(super) status: u16,
+}
+
+impl RpcError {
+    pub(super) fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None, status: 200 }
+    }
+    #[must_use]
+    pub(super) fn status(mut self, status: u16) -> Self {
+        self.status = status;
+        self
+    }
+    #[must_use]
+    pub(super) fn data(mut self, data: Value) -> Self {
+        self.data = Some(data);
+        self
+    }
+    /// A refusal, with the same object that a result would carry.
+    pub(super) fn refused(code: i64, denied: &Denied) -> Self {
+        let data = json!({ OUTCOME: outcome_of(denied) });
+        Self::new(code, denied.message.to_string()).data(data)
+    }
+}
+
+/// What a refusal comes to on this wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wire {
+    /// A result with `isError`.
+    Result,
+    /// A JSON-RPC error, with its HTTP status in revisions without sessions.
+    Error(i64, u16),
+    /// HTTP alone.
+    Status(u16),
+}
+
+/// A row for every code.
+pub(super) fn wire_of(code: DenyCode) -> Wire {
+    match code {
+        DenyCode::Unauthenticated => Wire::Status(401),
+        // Not 404: a client with a session reads it as the session's end.
+        DenyCode::RunUnknown => Wire::Error(INVALID_PARAMS, 400),
+        DenyCode::InvalidRequest => Wire::Error(INVALID_PARAMS, 400),
+        DenyCode::MissingCallId | DenyCode::DuplicateCallId | DenyCode::CallIdReused => {
+            Wire::Error(INVALID_REQUEST, 400)
+        }
+        DenyCode::UnsupportedCall
+        | DenyCode::UnknownTool
+        | DenyCode::ToolNotAllowed
+        | DenyCode::ToolQuarantined
+        | DenyCode::InvalidArguments
+        | DenyCode::ArgumentsTooLarge
+        | DenyCode::BudgetExhausted
+        | DenyCode::RunInterrupted
+        | DenyCode::RepeatBlocked
+        | DenyCode::DeadlineExceeded
+        | DenyCode::ApprovalRequired
+        | DenyCode::ApprovalRejected
+        | DenyCode::ApprovalExpired
+        | DenyCode::HookDenied
+        | DenyCode::DryRun
+        | DenyCode::RateLimited
+        | DenyCode::CircuitOpen
+        | DenyCode::ConcurrencyLimited
+        | DenyCode::IdempotencyConflict
+        | DenyCode::InProgress
+        | DenyCode::ReviewRequired
+        | DenyCode::SkippedPendingReview
+        | DenyCode::LedgerUnavailable
+        | DenyCode::Draining => Wire::Result,
+    }
+}
+
+/// A row for every failure: whatever a tool did, a model is answered.
+pub(super) fn wire_of_failure(code: FailCode) -> Wire {
+    match code {
+        FailCode::UpstreamUnreachable
+        | FailCode::UpstreamUntrusted
+        | FailCode::EgressBlocked
+        | FailCode::CredentialUnavailable
+        | FailCode::UpstreamRefusedStream
+        | FailCode::ToolError
+        | FailCode::RateLimited
+        | FailCode::ToolUnavailable
+        | FailCode::UpstreamRedirect
+        | FailCode::UpstreamTimeout
+        | FailCode::UpstreamReset
+        | FailCode::UpstreamProtocolError
+        | FailCode::ResultLost
+        | FailCode::ResultTooLarge
+        | FailCode::ResultWithheld
+        | FailCode::Internal => Wire::Result,
+    }
+}
+
+/// The answer object of a refusal that belongs to no call.
+pub(super) fn outcome_of(denied: &Denied) -> Value {
+    tree(&render::whole_refusal(denied))
+}
+
+/// Of bytes that we wrote ourselves.
+fn tree(json: &[u8]) -> Value {
+    strict_json::parse(json, Limits::answer(json.len())).unwrap_or(Value::Null)
+}
+
+/// Who answers, as revisions without sessions want it said in every result.
+pub(super) fn server_info() -> Value {
+    json!({"name": "checkrein", "title": "Checkrein", "version": env!("CARGO_PKG_VERSION")})
+}
+
+/// What a call came to: the JSON text of a result, or an error.
+pub(super) fn answered(
+    answer: &Answer,
+    tool: Option<&ToolInfo>,
+    modern: bool,
+) -> Result<Vec<u8>, RpcError> {
+    match &answer.outcome {
+        Ok(result) => Ok(success(answer, result, modern)),
+        Err(CallError::Denied(denied)) => match wire_of(denied.code) {
+            Wire::Result => Ok(refusal(answer, tool, modern)),
+            Wire::Error(code, status) => Err(RpcError::refused(code, denied).status(status)),
+            Wire::Status(status) => Err(RpcError::refused(INVALID_REQUEST, denied).status(status)),
+        },
+        Err(CallError::Failed(failed)) => match wire_of_failure(failed.code) {
+            Wire::Result | Wire::Error(..) | Wire::Status(_) => {
+                Ok(failure(answer, failed, tool, modern))
+            }
+        },
+        Err(CallError::Unknown(_)) => Ok(refusal(answer, tool, modern)),
+    }
+}
+
+/// Our own words. Text and structure, because clients drop the structure of errors; the structure is left out where the
+/// listed tool has an `outputSchema`, by which clients judge it whenever it is there.
+fn refusal(answer: &Answer, tool: Option<&ToolInfo>, modern: bool) -> Vec<u8> {
+    let object = render::answer(answer);
+    let text = String::from_utf8_lossy(&object);
+    let promised = tool.is_some_and(promises_structure);
+    result(&text, (!promised).then_some(&*object), &object, true, modern)
+}
+
+fn promises_structure(tool: &ToolInfo) -> bool {
+    tool.definition.as_deref().is_some_and(|definition| definition.get("outputSchema").is_some())
+}
+
+fn result(
+    text: &str,
+    structure: Option<&[u8]>,
+    outcome: &[u8],
+    is_error: bool,
+    modern: bool,
+) -> Vec<u8> {
+    let mut object = Object::with_capacity(2 * text.len() + 512);
+    if modern {
+        object.string("resultType", "complete");
+    }
+    object.objects("content", &[text], |block, text| {
+        block.string("type", "text");
+        block.string("text", text);
+    });
+    if let Some(structure) = structure {
+        object.raw_bytes("structuredContent", structure);
+    }
+    object.bool("isError", is_error);
+    object.nested("_meta", |meta| {
+        meta.raw_bytes(OUTCOME, outcome);
+        if modern {
+            meta.raw(SERVER_INFO, &server_info().to_string());
+        }
+    });
+    object.finish()
+}
+
+fn failure(answer: &Answer, failed: &Failed, tool: Option<&ToolInfo>, modern: bool) -> Vec<u8> {
+    let own = failed.answer.as_ref().filter(|own| own.form == Form::Mcp);
+    match own.and_then(|own| passed(&own.bytes, &render::answer(answer), modern)) {
+        Some(own) => own,
+        None => refusal(answer, tool, modern),
+    }
+}
+
+fn success(answer: &Answer, result: &ToolResult, modern: bool) -> Vec<u8> {
+    let beside = render::beside_value(answer, result);
+    let bytes = &result.content.bytes;
+    let text = String::from_utf8_lossy(bytes);
+    match result.content.form {
+        Form::Mcp => passed(bytes, &beside, modern)
+            .unwrap_or_else(|| self::result(&text, None, &beside, false, modern)),
+        Form::Text => self::result(&text, None, &beside, false, modern),
+        Form::Json if bytes.is_empty() => self::result("null", None, &beside, false, modern),
+        Form::Json => {
+            let is_object = text.trim_start().starts_with('{');
+            let structure = (is_object || modern).then_some(&**bytes);
+            self::result(&text, structure, &beside, false, modern)
+        }
+    }
+}
+
+/// A server's own result, unchanged but for what belongs to the hop. `None`: it is no object.
+fn passed(bytes: &[u8], outcome: &[u8], modern: bool) -> Option<Vec<u8>> {
+    let Ok(Value::Object(mut result)) = strict_json::parse(bytes, Limits::answer(bytes.len()))
+    else {
+        return None;
+    };
+    let mut meta = match result.shift_remove("_meta") {
+        Some(Value::Object(meta)) => meta,
+        Some(_) | None => Map::new(),
+    };
+    meta.retain(|key, _| !is_ours_or_the_protocols(key));
+    meta.insert(OUTCOME.to_owned(), tree(outcome));
+    for_the_hop(&mut result, meta, modern);
+    Some(Value::Object(result).to_string().into_bytes())
+}
+
+fn is_ours_or_the_protocols(key: &str) -> bool {
+    key.starts_with("io.checkrein/") || key.starts_with("io.modelcontextprotocol/")
+}
+
+/// `resultType` and who answers, where the revision has them.
+pub(super) fn for_the_hop(
+    result: &mut Map<String, Value>,
+    mut meta: Map<String, Value>,
+    modern: bool,
+) {
+    if modern {
+        if !result.contains_key("resultType") {
+            result.insert("resultType".to_owned(), "complete".into());
+        }
+        meta.insert(SERVER_INFO.to_owned(), server_info());
+    } else {
+        result.shift_remove("resultType");
+    }
+    if !meta.is_empty() {
+        result.insert("_meta".to_owned(), Value::Object(meta));
+    }
+}
