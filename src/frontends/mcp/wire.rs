@@ -89,6 +89,7 @@ pub(super) fn wire_of(code: DenyCode) -> Wire {
         | DenyCode::InProgress
         | DenyCode::ReviewRequired
         | DenyCode::SkippedPendingReview
+        | DenyCode::SkippedInProgress
         | DenyCode::LedgerUnavailable
         | DenyCode::Draining => Wire::Result,
     }
