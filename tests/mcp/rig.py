@@ -107,7 +107,7 @@ def rpc(url, message, session=None):
     host, path = url.removeprefix("http://").split("/", 1)
     headers = {"content-type": "application/json", "accept": "application/json, text/event-stream",
                "mcp-protocol-version": "2025-11-25", **({"mcp-session-id": session} if session else {})}
-    connection = http.client.HTTPConnection(host, timeout=10)
+    connection = http.client.HTTPConnection(host, timeout=30)
     try:
         connection.request("POST", f"/{path}", json.dumps({"jsonrpc": "2.0", **message}), headers)
         answer = connection.getresponse()
@@ -120,11 +120,23 @@ def rpc(url, message, session=None):
         connection.close()
 
 
-def listed(url):
-    """The names of the tools that an endpoint lists."""
+def opened(url):
+    """A session of its own."""
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "checkrein-rig", "version": "1"}}
     session, _ = rpc(url, {"id": 1, "method": "initialize", "params": hello})
     rpc(url, {"method": "notifications/initialized"}, session)
+    return session
+
+
+def answers_well(url, tool, arguments):
+    """Whether one call, in a session of its own, succeeds."""
+    _, result = rpc(url, {"id": 2, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}, opened(url))
+    return result is not None and not result.get("isError")
+
+
+def listed(url):
+    """The names of the tools that an endpoint lists."""
+    session = opened(url)
     names, cursor = set(), None
     while True:
         _, page = rpc(url, {"id": 2, "method": "tools/list", "params": {"cursor": cursor} if cursor else {}}, session)
