@@ -80,7 +80,10 @@ impl Way {
         let reused = kept.is_some();
         let connection = match kept {
             Some(connection) => connection,
-            None => self.connect().await?,
+            None => {
+                crash_point!("egress: before connect");
+                self.connect().await?
+            }
         };
         mark(ask.progress, Phase::Connected);
         crash_point!("egress: connected");

@@ -156,6 +156,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
         if let Poll::Ready(Ok(())) = polled {
+            crash_point!("egress: bytes are read");
             this.meter.read(buf.filled().get(before..).unwrap_or_default());
             if this.meter.flooded() {
                 return Poll::Ready(Err(io::ErrorKind::FileTooLarge.into()));
@@ -172,6 +173,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        crash_point!("egress: before bytes are written");
         let polled = Pin::new(&mut this.stream).poll_write(cx, buf);
         if let Poll::Ready(Ok(bytes)) = polled {
             this.meter.wrote(bytes);
@@ -186,9 +188,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        crash_point!("egress: before pieces are written");
         let polled = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
         if let Poll::Ready(Ok(bytes)) = polled {
             this.meter.wrote(bytes);
+            crash_point!("egress: pieces are written");
         }
         polled
     }

@@ -125,6 +125,7 @@ impl JournalLayer {
                 return Err(unavailable(&error).into());
             }
         };
+        crash_point!("journal: the attempt has ended");
         lost.end_is_known();
         self.finish(ticket, sent, trace, ended).await
     }
@@ -240,7 +241,9 @@ pub fn late_answer(
             End::Unknown(_) => return,
         };
         let ended = name(&end);
-        if ledger.late(key, end) {
+        let changed = ledger.late(key, end);
+        crash_point!("journal: the late answer is handed in");
+        if changed {
             metrics.write_upgrade("late_answer");
             metrics.review_resolved(resolution, "late_answer");
             tracing::info!(operation = %key.id(), ended, "an unknown write became known: the tool answered late");

@@ -175,6 +175,7 @@ impl Book {
             Box::new(move |done| {
                 let told =
                     done.as_ref().map_or(Err(LedgerError { doing: "record an end" }), |()| Ok(()));
+                crash_point!("ledger: a later end recorded");
                 match done {
                     Ok(()) => book.became(&owed),
                     Err(StoreError::Refused) => {}
@@ -287,7 +288,10 @@ impl Book {
             }
             resolved(key, entry, resolution, by)
         };
-        match self.store.commit(owed.change.clone()).await {
+        crash_point!("ledger: before a person's word");
+        let done = self.store.commit(owed.change.clone()).await;
+        crash_point!("ledger: after a person's word");
+        match done {
             Ok(()) => {
                 self.became(&owed);
                 Ok(())

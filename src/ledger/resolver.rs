@@ -244,16 +244,23 @@ impl Resolver {
                 Step::Resend | Step::Query if now + LEAST > begin_by => return Settled::Still,
                 Step::Resend => {
                     let call = again_as(ledger, waiting, unsettled.occurrence, arguments);
-                    resent((hands.resend)(call).await, progress).map(|end| (end, "resend"))
+                    crash_point!("resolver: before the key is sent again");
+                    let sent_again = (hands.resend)(call).await;
+                    crash_point!("resolver: after the key was sent again");
+                    resent(sent_again, progress).map(|end| (end, "resend"))
                 }
                 Step::Query => {
                     let call = again_as(ledger, waiting, unsettled.occurrence, about);
+                    crash_point!("resolver: before the question");
                     let asked = (hands.query)(call).await;
+                    crash_point!("resolver: after the question");
                     answered(asked, progress, hands).map(|end| (end, "status_query"))
                 }
             };
             let Some((end, by)) = end else { continue };
-            if ledger.book.upgrade(waiting.key, &end, by).await {
+            let on_record = ledger.book.upgrade(waiting.key, &end, by).await;
+            crash_point!("resolver: what it found is on record");
+            if on_record {
                 (hands.upgraded)(by);
                 return Settled::Known(end);
             }

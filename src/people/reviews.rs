@@ -95,6 +95,7 @@ impl Reviews {
             Verdict { who: person.to_string(), why: said.comment, evidence: said.evidence };
         let (key, version) = (review.operation.key(), Some(review.version));
         let done = self.ledger.resolve(&key, version, said.resolution, verdict.clone()).await;
+        crash_point!("people: decided");
         // As it stands now, whoever was first.
         let now = self.show(operation).ok_or(Refused::NotFound)?;
         match done {

@@ -56,6 +56,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
         if buf.filled().len() > before {
+            crash_point!("server: bytes came");
             self.watching.0.bytes.store(true, Ordering::Relaxed);
         }
         polled
@@ -68,7 +69,10 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
+        crash_point!("server: before the answer is written");
+        let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
+        crash_point!("server: the answer is written");
+        polled
     }
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_flush(cx)
@@ -81,7 +85,10 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+        crash_point!("server: before pieces of the answer are written");
+        let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        crash_point!("server: pieces of the answer are written");
+        polled
     }
     fn is_write_vectored(&self) -> bool {
         self.inner.is_write_vectored()

@@ -1,8 +1,8 @@
 //! The state folder: made private, synced, and warned about where it lies on a file system that breaks promises.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Metadata};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
 use super::OpenError;
@@ -14,6 +14,14 @@ pub(super) fn folder(path: &Path) -> Result<(), OpenError> {
         let mend = "name a folder this process may write with --state, or use --store memory";
         OpenError::Refused(format!("{}: cannot be made ({error}); {mend}", path.display()))
     })?;
+    if let Ok(found) = fs::metadata(path)
+        && found.permissions().mode() & 0o022 != 0
+    {
+        tracing::warn!(
+            folder = %path.display(),
+            "others may write to the state folder, so they may take the store's place; give it mode 0700"
+        );
+    }
     if let Some(kind) = network_file_system(path) {
         tracing::warn!(
             folder = %path.display(),
@@ -22,6 +30,21 @@ pub(super) fn folder(path: &Path) -> Result<(), OpenError> {
         );
     }
     Ok(())
+}
+
+/// Arguments and results of writes are in there, and what keys are made from.
+pub(super) fn warn_if_open(path: &Path, found: &Metadata) {
+    if found.permissions().mode() & 0o007 != 0 {
+        tracing::warn!(file = %path.display(), "everybody may read or write it; give it mode 0600");
+    }
+}
+
+/// Gone when this returns, also where it never was.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// A rename lasts once its folder is synced.

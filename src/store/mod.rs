@@ -3,6 +3,7 @@
 //! The rules of the ledger are not here. An engine keeps rows, refuses a change whose condition does not hold, and
 //! says "done" only once a crash can no longer undo it.
 
+mod begin;
 mod entries;
 mod files;
 mod lock;
@@ -12,6 +13,7 @@ mod secret;
 mod sqlite;
 #[cfg(test)]
 mod tests;
+mod wal;
 mod wire;
 mod writer;
 

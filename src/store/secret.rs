@@ -2,16 +2,20 @@
 //! under another secret would send other keys for the same operations.
 
 use std::fmt;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::OpenError;
-use super::files::sync_folder;
+use super::{OpenError, files};
 use crate::call::Digest;
 
+const NAME: &str = "secret";
+/// Written and synced, not yet in force.
+pub(super) const DRAFT: &str = "secret.new";
 const BYTES: usize = 32;
+/// More is no secret but some other file.
+const MOST_BYTES: u64 = 4096;
 
 /// What the store records of the secret: enough to tell another one, too little to guess it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,34 +41,37 @@ impl Secret {
     }
 }
 
-/// The folder's secret, at least 32 bytes; makes one (mode 0600) where there is none.
-pub(super) fn of(folder: &Path) -> Result<Secret, OpenError> {
-    let path = folder.join("secret");
-    let refused = |error: io::Error| {
-        OpenError::Refused(format!("{}: the secret cannot be used ({error})", path.display()))
+/// The folder's secret, at least 32 bytes.
+pub(super) fn read(folder: &Path) -> Result<Secret, OpenError> {
+    let path = folder.join(NAME);
+    let refused = |why: String| {
+        OpenError::Refused(format!("{}: the secret cannot be used ({why})", path.display()))
     };
-    let secret = match fs::read(&path) {
-        Ok(secret) => secret,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make(folder).map_err(refused)?,
-        Err(error) => return Err(refused(error)),
-    };
-    if secret.len() < BYTES {
-        return Err(refused(io::Error::other(format!("it has less than {BYTES} bytes"))));
+    let mut secret = Vec::new();
+    File::open(&path)
+        .and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut secret))
+        .map_err(|error| refused(error.to_string()))?;
+    if secret.len() < BYTES || secret.len() as u64 > MOST_BYTES {
+        return Err(refused(format!("it has less than {BYTES} or more than {MOST_BYTES} bytes")));
     }
     Ok(Secret(secret))
 }
 
-/// Whole or not at all: written beside its place and renamed.
-fn make(folder: &Path) -> io::Result<Vec<u8>> {
+/// Makes a secret (mode 0600) beside its place, synced: it is in force only once it is kept.
+pub(super) fn draft(folder: &Path) -> io::Result<Secret> {
     let mut secret = vec![0; BYTES];
     // The kernel's generator; the crate's own random numbers are for jitter only.
-    fs::File::open("/dev/urandom")?.read_exact(&mut secret)?;
-    let draft = folder.join("secret.new");
-    let mut file =
-        OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
+    File::open("/dev/urandom")?.read_exact(&mut secret)?;
+    let draft = folder.join(DRAFT);
+    files::remove(&draft)?; // of a making that was cut short
+    let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&draft)?;
     file.write_all(&secret)?;
     file.sync_all()?;
-    fs::rename(&draft, folder.join("secret"))?;
-    sync_folder(folder)?;
-    Ok(secret)
+    Ok(Secret(secret))
+}
+
+/// Puts the draft in its place.
+pub(super) fn keep(folder: &Path) -> io::Result<()> {
+    fs::rename(folder.join(DRAFT), folder.join(NAME))?;
+    files::sync_folder(folder)
 }

@@ -8,10 +8,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 
 use super::wire::{self, Columns};
-use super::{Change, OpenError, Row, StoreError, Which, entries, files, migrate};
+use super::{Change, OpenError, Row, StoreError, Which, entries, files, migrate, wal};
 use crate::call::{IdempotencyKey, ToolResult};
 
 /// How long a statement waits for an operator's lock.
@@ -49,15 +50,20 @@ fn is_damage(error: &rusqlite::Error) -> bool {
 }
 
 impl Db {
-    /// Opens the folder's store, or makes it. `fingerprint`: of the secret it belongs to.
+    /// Opens the folder's store. `fingerprint`: of the secret it belongs to.
     pub(super) fn open(folder: &Path, fingerprint: &str) -> Result<Self, OpenError> {
         let file = folder.join(NAME);
         let refused = |why: String| OpenError::Refused(format!("{}: {why}", file.display()));
-        if !file.exists() {
-            make(folder, fingerprint).map_err(|error| refused(error.to_string()))?;
-        }
         let wal = folder.join("store.db-wal");
+        // Before SQLite reads it: what it does not take it forgets.
+        match wal::damage(&wal) {
+            Ok(None) => {}
+            Ok(Some(why)) => return Err(OpenError::Damaged(format!("{}: {why}", wal.display()))),
+            Err(error) => return Err(refused(format!("its log cannot be read ({error})"))),
+        }
         let db = Self { connection: connect(&file)?, file: file.clone(), wal };
+        db.leave_as_found(true)?;
+        db.known_version()?;
         db.configure()?;
         db.check()?;
         let known = db.meta("secret").map_err(|error| opening(&file, &error))?;
@@ -68,6 +74,25 @@ impl Db {
             ));
         }
         Ok(db)
+    }
+
+    /// Whether closing leaves file and log alone. By itself SQLite moves the log into the file at the last close, and
+    /// deletes it: into a damaged file too, where a person may still want both.
+    pub(super) fn leave_as_found(&self, leave: bool) -> Result<(), OpenError> {
+        let set = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, leave);
+        set.map(drop).map_err(|error| opening(&self.file, &error))
+    }
+
+    /// First of all: a later program's file may be strange in other ways too, and is not to be called damaged.
+    fn known_version(&self) -> Result<(), OpenError> {
+        let version = self.version()?;
+        let known = migrate::missing(version).map(drop);
+        known.map_err(|why| OpenError::Refused(format!("{}: {why}", self.file.display())))
+    }
+
+    fn version(&self) -> Result<i64, OpenError> {
+        let version = self.connection.query_row("PRAGMA user_version", [], |row| row.get(0));
+        version.map_err(|error| opening(&self.file, &error))
     }
 
     fn configure(&self) -> Result<(), OpenError> {
@@ -110,8 +135,7 @@ impl Db {
         if sound != "ok" {
             return Err(damaged(sound));
         }
-        let version: i64 =
-            db.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fault)?;
+        let version = self.version()?;
         if version == 0 {
             return Err(damaged("it is no store, or an emptied one".to_owned()));
         }
@@ -169,6 +193,7 @@ impl Db {
         let mut done = Vec::with_capacity(changes.len());
         for change in changes {
             db.execute_batch("SAVEPOINT one")?;
+            crash_point!("store: before a row");
             let one = self.apply(change);
             crash_point!("store: a row");
             let fate = match one {
@@ -373,13 +398,10 @@ fn opening(file: &Path, error: &rusqlite::Error) -> OpenError {
 }
 
 /// A new store is made beside its place and renamed once it is whole: an empty file in its place is always damage.
-fn make(folder: &Path, fingerprint: &str) -> Result<(), Box<dyn std::error::Error>> {
+pub(super) fn make(folder: &Path, fingerprint: &str) -> Result<(), Box<dyn std::error::Error>> {
     let draft = folder.join("store.new");
     for left in ["store.new", "store.new-journal"] {
-        match fs::remove_file(folder.join(left)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-            Ok(()) | Err(_) => {}
-        }
+        files::remove(&folder.join(left))?;
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     let db = Connection::open_with_flags(&draft, flags)?;

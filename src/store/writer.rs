@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::lock::{self, Lock};
 use super::sqlite::{Db, GroupFailed};
-use super::{Change, OpenError, Place, Row, StoreError, Then, files, secret};
+use super::{Change, OpenError, Place, Row, StoreError, Then, begin, files, secret};
 use crate::call::{IdempotencyKey, ToolResult};
 use crate::telemetry::metrics::Metrics;
 
@@ -65,16 +65,19 @@ impl Sqlite {
         files::folder(folder)?;
         let lock = lock::take(folder)?;
         crash_point!("store: locked");
-        let secret = secret::of(folder)?;
+        let secret = begin::ready(folder)?;
         crash_point!("store: secret");
+        // Made before `db`, so that they end after it here too.
+        let locks = [lock::store(&folder.join("store.db"))?, lock];
         let db = Db::open(folder, &secret.fingerprint().0)?;
         let rows = db.load()?;
+        db.leave_as_found(false)?;
         let shared =
             Arc::new(Shared { writable: AtomicBool::new(true), bytes: AtomicU64::new(db.bytes()) });
         let (jobs, waiting) = sync_channel(MAX_WAITING);
         let writer = Writer {
             db,
-            _lock: lock,
+            _locks: locks,
             shared: shared.clone(),
             metrics,
             max_bytes: place.max_bytes,
@@ -152,7 +155,8 @@ struct Fault {
 
 struct Writer {
     db: Db,
-    _lock: Lock,
+    /// After `db`, so that they end last.
+    _locks: [Lock; 2],
     shared: Arc<Shared>,
     metrics: Arc<Metrics>,
     max_bytes: u64,
@@ -169,6 +173,7 @@ impl Writer {
         let closed = loop {
             match waiting.recv_timeout(IDLE) {
                 Ok(job) => {
+                    crash_point!("store: a change has come");
                     if let Some(closed) = self.work(job, waiting) {
                         break Some(closed);
                     }
@@ -178,12 +183,27 @@ impl Writer {
                 Err(RecvTimeoutError::Disconnected) => break None,
             }
         };
-        if let Err(failed) = self.db.checkpoint(true) {
-            tracing::warn!(why = failed.why, "the store's log stays beside it");
-        }
+        self.tidy();
         drop(self);
+        crash_point!("store: closed");
         if closed.is_some_and(|closed| closed.send(()).is_err()) {
             tracing::debug!("nobody waits for the store to close");
+        }
+    }
+
+    /// The log goes into the file, unless one of them is damaged.
+    fn tidy(&self) {
+        if self.fault.as_ref().is_some_and(|fault| fault.for_good) {
+            if let Err(error) = self.db.leave_as_found(true) {
+                tracing::warn!(%error, "a damaged store may be changed by its closing");
+            }
+            return;
+        }
+        crash_point!("store: before the last checkpoint");
+        let done = self.db.checkpoint(true);
+        crash_point!("store: after the last checkpoint");
+        if let Err(failed) = done {
+            tracing::warn!(why = failed.why, "the store's log stays beside it");
         }
     }
 
@@ -199,6 +219,11 @@ impl Writer {
                 Job::Result(key, occurrence, tell) => {
                     self.commit(std::mem::take(&mut group)); // it may be of this very group
                     let found = self.db.result(key, occurrence);
+                    if let Err(failed) = &found
+                        && failed.damaged
+                    {
+                        self.failed(failed);
+                    }
                     // Whoever asked may have gone.
                     drop(tell.send(found.map_err(|f| StoreError::Unavailable(f.why))));
                 }
@@ -231,11 +256,13 @@ impl Writer {
         let changes: Vec<&Change> = taken.iter().map(|(change, _)| change).collect();
         match self.db.group(&changes) {
             Ok(fates) => {
+                crash_point!("store: committed, nobody told");
                 self.metrics.journal(began.elapsed(), fates.len());
                 self.healed();
                 self.measure();
                 for ((_, then), fate) in taken.into_iter().zip(fates) {
                     then(fate);
+                    crash_point!("store: one is told");
                 }
             }
             Err(failed) => {
@@ -305,13 +332,27 @@ impl Writer {
     }
 
     fn checkpoint(&mut self, wait: bool) {
-        if let Err(failed) = self.db.checkpoint(wait) {
-            tracing::debug!(why = failed.why, "the store's log was not moved into the file");
+        if self.fault.as_ref().is_some_and(|fault| fault.for_good) {
+            return;
         }
-        let long = self.db.wal_bytes() > HELD_WAL;
-        if long && self.said.is_none_or(|said| said.elapsed() > SAY_AGAIN) {
-            self.said = Some(Instant::now());
-            tracing::warn!("somebody's open transaction keeps the store's log from being emptied");
+        crash_point!("store: before a checkpoint");
+        let done = self.db.checkpoint(wait);
+        crash_point!("store: after a checkpoint");
+        let said = self.said.is_some_and(|said| said.elapsed() < SAY_AGAIN);
+        match done {
+            Err(failed) if failed.damaged => self.failed(&failed),
+            // Nothing is lost: the log keeps what the file has not taken.
+            Err(failed) if !said => {
+                self.said = Some(Instant::now());
+                tracing::warn!(why = failed.why, "the store's log cannot be moved into its file");
+            }
+            Ok(()) if !said && self.db.wal_bytes() > HELD_WAL => {
+                self.said = Some(Instant::now());
+                tracing::warn!(
+                    "somebody's open transaction keeps the store's log from being emptied"
+                );
+            }
+            Ok(()) | Err(_) => {}
         }
     }
 

@@ -1,7 +1,8 @@
-//! Points at which a test lets the process die, to see what is left. Builds without debug assertions have none.
+//! Points at which a test kills the process, to see what is left. Builds without debug assertions have none.
 //!
-//! `CHECKREIN_CRASH_AT=n` ends the process at the n-th point it passes, as abruptly as a signal would: nothing is
-//! flushed, closed or told.
+//! `CHECKREIN_CRASH_AT=list` says on stderr which points are passed. `CHECKREIN_CRASH_AT="2 store: begun"` stops the
+//! process where it comes to that point for the second time: it says so and goes no further, and neither does any
+//! other thread that comes to a point. Whoever reads the line sends SIGKILL.
 
 /// A point of the way of a write: between two steps of which a crash may see the first without the second.
 macro_rules! crash_point {
@@ -11,18 +12,54 @@ macro_rules! crash_point {
     };
 }
 
-/// Passes the point of this name.
+/// What the environment asks for.
+#[cfg(debug_assertions)]
+enum Plan {
+    Nothing,
+    List,
+    Stop { turn: u64, name: String },
+}
+
+#[cfg(debug_assertions)]
+impl Plan {
+    fn of(text: &str) -> Self {
+        let stop = || {
+            let (turn, name) = text.split_once(' ')?;
+            Some(Plan::Stop { turn: turn.parse().ok()?, name: name.to_owned() })
+        };
+        if text == "list" { Plan::List } else { stop().unwrap_or(Plan::Nothing) }
+    }
+}
+
+/// Passes the point of this name, or stays there for ever.
 #[cfg(debug_assertions)]
 pub fn pass(name: &str) {
-    use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+    static PLAN: LazyLock<Plan> =
+        LazyLock::new(|| Plan::of(&std::env::var("CHECKREIN_CRASH_AT").unwrap_or_default()));
     static PASSED: AtomicU64 = AtomicU64::new(0);
-    static AT: OnceLock<Option<u64>> = OnceLock::new();
-    let at = AT.get_or_init(|| std::env::var("CHECKREIN_CRASH_AT").ok()?.parse().ok());
-    let Some(at) = at else { return };
-    if PASSED.fetch_add(1, Ordering::AcqRel) + 1 == *at {
-        tracing::error!(name, "told to crash here");
-        std::process::abort();
+    static STOPPED: AtomicBool = AtomicBool::new(false);
+    match &*PLAN {
+        Plan::Nothing => return,
+        Plan::List => return say("passed", name),
+        Plan::Stop { turn, name: wanted } => {
+            if wanted == name && PASSED.fetch_add(1, Ordering::AcqRel) + 1 == *turn {
+                STOPPED.store(true, Ordering::Release);
+                say("stopped at", name);
+            }
+        }
     }
+    while STOPPED.load(Ordering::Acquire) {
+        std::thread::park();
+    }
+}
+
+/// In one write, so that no other line comes between.
+#[cfg(debug_assertions)]
+fn say(what: &str, name: &str) {
+    use std::io::Write;
+    let line = format!("{what} crash point: {name}\n");
+    drop(std::io::stderr().write_all(line.as_bytes())); // whoever wanted to know has gone
 }

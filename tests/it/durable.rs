@@ -1,5 +1,9 @@
 //! The durable ledger in the whole program: restarts, a disk that fails, a folder that is not its own.
 
+mod clock;
+mod disk;
+mod folder;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -264,13 +268,7 @@ async fn a_full_disk_refuses_writes_before_sending_and_heals_by_itself() {
     let agent = process.agent(Form::OpenaiChat, "r");
     let write = async |order: &str| agent.call("create_order", order, &create(order)).await.json();
     assert_eq!(write("R0").await["ok"], true);
-    let limit = |bytes: &str| {
-        let limit = format!("--fsize={bytes}:");
-        let status = std::process::Command::new("prlimit")
-            .args(["--pid", &process.id().to_string(), &limit])
-            .status();
-        assert!(status.expect("prlimit runs").success());
-    };
+    let limit = |bytes: &str| disk::limit(process.id(), bytes);
     limit("0");
     let writable = async |wanted: f64| {
         process.metrics().await.value("checkrein_store_writable", &[]) == wanted
@@ -307,13 +305,7 @@ async fn an_end_that_cannot_be_recorded_is_unknown_until_the_disk_is_back() {
     let agent = process.agent(Form::OpenaiChat, "r");
     let asking = tokio::spawn(async move { agent.call("create_order", "c", &create("R")).await });
     wait_for("the write at the tool", SOON, async || tool.hits("/create") == 1).await;
-    let limit = |bytes: &str| {
-        let limit = format!("--fsize={bytes}:");
-        let status = std::process::Command::new("prlimit")
-            .args(["--pid", &process.id().to_string(), &limit])
-            .status();
-        assert!(status.expect("prlimit runs").success());
-    };
+    let limit = |bytes: &str| disk::limit(process.id(), bytes);
     limit("0");
     let answer = asking.await.expect("answered").json();
     assert_eq!(answer["error"], "outcome_unknown", "{answer}");

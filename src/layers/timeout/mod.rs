@@ -176,12 +176,15 @@ impl TimeoutLayer {
         let Then::Drain { limit, tasks, late } = &self.then else { return };
         let Some(entry) = call.entry else { return };
         let (limit, late, place) = (*limit, late.clone(), call.place);
+        crash_point!("timeout: nobody waits any more");
         tasks.spawn(async move {
             let answered = tokio::time::timeout(limit, exchange).await;
             drop(place);
+            crash_point!("timeout: the drain has ended");
             if let (Ok(ended), true) = (answered, open) {
                 // A late answer changes an unknown entry and no other, so the entry's first end comes first.
                 entry.ended.cancelled().await;
+                crash_point!("timeout: before the late answer is told");
                 late(&entry.key, ended);
             }
         });
