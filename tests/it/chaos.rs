@@ -1,5 +1,6 @@
 //! A chaos run: the real binary on a real store, a tool that fails in every way, agents that hang up, SIGKILL after
-//! SIGKILL. Then a checker compares what the tool did, what the agents were told and what the ledger file says.
+//! SIGKILL. Then a checker that reads the tool's log and the ledger file alone says whether each write was executed at
+//! most once and is on record as it was; what the agents were told is held against those two.
 //!
 //! The short form runs in CI; `CHECKREIN_CHAOS_WRITES` and `CHECKREIN_CHAOS_KILLS` make it longer, and
 //! `CHECKREIN_CHAOS_SEED` draws the same faults again (how threads and signals interleave no seed can fix).
@@ -7,6 +8,7 @@
 mod agents;
 mod checker;
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -108,6 +110,9 @@ impl Plan {
     }
 }
 
+/// Statuses that a write may have happened behind; 501 and 505 say that it was not understood.
+const MAYBE: [u16; 4] = [500, 502, 503, 504];
+
 /// What the tool does with a request: drawn from the seed and the note that names the call, so that it does not hang
 /// on which call came first.
 fn fault(seed: u64, request: &Request) -> (&'static str, Reply) {
@@ -118,10 +123,11 @@ fn fault(seed: u64, request: &Request) -> (&'static str, Reply) {
         60..64 => ("reset after the effect", Reply::ApplyThenReset),
         64..68 => ("applied, then a stall", Reply::ApplyThenHang),
         68..72 => ("applied, the reply lost", Reply::ApplyThenClose),
-        72..76 => ("applied, then 500", Reply::ApplyThenStatus(500)),
+        72..76 => ("applied, then 5xx", Reply::ApplyThenStatus(MAYBE[draw.usize(..MAYBE.len())])),
+        // Few orders go there, and a short run is to meet it too.
+        76..90 if request.target == "/place" => ("429", Reply::Status(429)),
         76..80 => ("503, not applied", Reply::Status(503)),
         80..84 => ("applied, the body cut", Reply::Cut { apply: true }),
-        84..90 if request.target == "/place" => ("429", Reply::Status(429)),
         84..90 => ("425", Reply::Status(425)),
         90..92 => ("closed before the effect", Reply::Close),
         92..94 => ("a stall before the effect", Reply::Hang),
@@ -146,6 +152,16 @@ async fn progress(agents: &Agents, plan: Plan, at: usize, of: usize) {
     wait_for("the agents' progress", plan.limit(), async || agents.done() >= wanted).await;
 }
 
+/// What was done to the gateway and to the tool, counted as it was done.
+#[derive(Debug, Default, Clone, Copy)]
+struct Done {
+    /// Ends by signal 9, as the system reports them.
+    kills: usize,
+    /// Of these, with calls in flight.
+    kills_in_flight: usize,
+    tool_restarts: usize,
+}
+
 /// SIGKILL at random moments, and a start on what is left, as often as planned.
 async fn kill_and_restart(
     plan: Plan,
@@ -153,23 +169,27 @@ async fn kill_and_restart(
     state: &Path,
     agents: &Agents,
     mut process: Process,
-) -> Process {
+) -> (Process, Done) {
+    let mut done = Done::default();
     let mut draw = fastrand::Rng::with_seed(plan.seed ^ 0x4b49_4c4c);
     for at in 1..=plan.kills {
         progress(agents, plan, at, plan.kills).await;
         // A random moment is the point here; nothing is waited for.
         tokio::time::sleep(Duration::from_micros(draw.u64(..40_000))).await;
+        let in_flight = agents.in_flight();
         process.signal("KILL");
         agents.gateway(None);
-        drop(process);
+        let by_signal = process.exit().await.signal() == Some(9);
+        done.kills += usize::from(by_signal);
+        done.kills_in_flight += usize::from(by_signal && in_flight > 0);
         process = start(tool, state).await;
         agents.gateway(Some(process.data));
     }
-    process
+    (process, done)
 }
 
 /// The tool goes away with all it has at hand, and comes back, half as often as the gateway is killed.
-async fn restart_the_tool(plan: Plan, tool: &ScriptedTool, agents: &Agents) {
+async fn restart_the_tool(plan: Plan, tool: &ScriptedTool, agents: &Agents) -> usize {
     let mut draw = fastrand::Rng::with_seed(plan.seed ^ 0x544f_4f4c);
     let times = plan.kills / 2;
     for at in 1..=times {
@@ -178,6 +198,7 @@ async fn restart_the_tool(plan: Plan, tool: &ScriptedTool, agents: &Agents) {
         tokio::time::sleep(Duration::from_millis(draw.u64(5..60))).await; // an outage lasts
         tool.start_again().await;
     }
+    times
 }
 
 /// The whole of it, and what is left to look at.
@@ -198,7 +219,9 @@ async fn run(plan: Plan) -> Evidence {
         workers.spawn(agents.clone().work());
     }
     let killed = kill_and_restart(plan, &tool, state.path(), &agents, process);
-    let (process, ()) = tokio::join!(killed, restart_the_tool(plan, &tool, &agents));
+    let ((process, mut done), restarts) =
+        tokio::join!(killed, restart_the_tool(plan, &tool, &agents));
+    done.tool_restarts = restarts;
     while let Some(ended) = workers.join_next().await {
         ended.expect("an agent's own checks hold");
     }
@@ -210,6 +233,8 @@ async fn run(plan: Plan) -> Evidence {
     let mut process = start(&tool, state.path()).await;
     agents.gateway(Some(process.data));
     agents.clone().ask_for_all_again().await;
+    wait_for("the last late answers", SOON, async || tool.open_connections() == 0).await;
+    agents.clone().ask_for_the_unknown_again().await;
     process.signal("TERM");
     assert!(process.exit().await.success(), "{}", process.log());
     Evidence {
@@ -218,6 +243,7 @@ async fn run(plan: Plan) -> Evidence {
         applied: tool.applied(),
         told: agents.told(),
         faults: faults.lock().expect("nobody fails with it open").clone(),
+        done,
         rows: checker::rows(&state.path().join("store.db")),
     }
 }
@@ -232,5 +258,6 @@ async fn no_chaos_makes_a_write_happen_twice_or_be_told_wrongly() {
     let wrong = evidence.violations();
     assert!(wrong.is_empty(), "{plan:?}: {} faults:\n{}", wrong.len(), wrong.join("\n"));
     let missing = evidence.not_met();
-    assert!(missing.is_empty() || plan.writes < 300, "{plan:?}: never met: {missing:?}");
+    assert!(missing.is_empty(), "{plan:?}: never met, so nothing is shown of it: {missing:?}");
+    assert!(evidence.done.kills >= plan.kills, "{plan:?}: {:?}", evidence.done);
 }

@@ -32,6 +32,15 @@ impl Front {
         Front::Batch(Form::OpenaiResponses),
         Front::Batch(Form::AnthropicMessages),
     ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Front::ToolsApi => "tools API",
+            Front::Batch(Form::OpenaiChat) => "OpenAI chat",
+            Front::Batch(Form::OpenaiResponses) => "OpenAI responses",
+            Front::Batch(Form::AnthropicMessages) => "Anthropic messages",
+        }
+    }
 }
 
 /// One call as an agent saw it.
@@ -40,6 +49,8 @@ pub(super) struct Told {
     pub(super) order: String,
     /// Names the call; the tool sees it too.
     pub(super) note: String,
+    pub(super) front: Front,
+    pub(super) hung_up: bool,
     pub(super) begun: Instant,
     pub(super) heard: Instant,
     /// `None`: the connection broke, or the agent hung up.
@@ -69,6 +80,7 @@ pub(super) struct Agents {
     next: AtomicUsize,
     done: AtomicUsize,
     names: AtomicUsize,
+    asking: AtomicUsize,
     told: Mutex<Vec<Told>>,
 }
 
@@ -89,6 +101,7 @@ impl Agents {
             next: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
             names: AtomicUsize::new(0),
+            asking: AtomicUsize::new(0),
             told: Mutex::default(),
         }
     }
@@ -99,6 +112,10 @@ impl Agents {
     }
     pub(super) fn done(&self) -> usize {
         self.done.load(Ordering::SeqCst)
+    }
+    /// Requests that have been sent and not answered.
+    pub(super) fn in_flight(&self) -> usize {
+        self.asking.load(Ordering::SeqCst)
     }
     pub(super) fn told(&self) -> Vec<Told> {
         self.told.lock().expect("no agent fails with it open").clone()
@@ -169,11 +186,25 @@ impl Agents {
 
     /// Every order once more, under new ids, when nothing fails any more.
     pub(super) async fn ask_for_all_again(self: Arc<Self>) {
+        let all = (0..self.writes).collect();
+        self.ask_again_for(all).await;
+    }
+
+    /// Those that were told as not known, when the last late answers have come too: a busy machine makes some.
+    pub(super) async fn ask_for_the_unknown_again(self: Arc<Self>) {
+        let told = self.told();
+        let open = told.iter().filter(|told| told.last && !told.ok());
+        let open = open.map(|told| told.order.trim_start_matches("order-").parse());
+        self.ask_again_for(open.map(|number| number.expect("orders have numbers")).collect()).await;
+    }
+
+    async fn ask_again_for(self: Arc<Self>, orders: Vec<usize>) {
+        let orders = Arc::new(orders);
         let mut sides = JoinSet::new();
         for side in 0..super::WORKERS {
-            let agents = self.clone();
+            let (agents, orders) = (self.clone(), orders.clone());
             sides.spawn(async move {
-                for at in (side..agents.writes).step_by(super::WORKERS) {
+                for &at in orders.iter().skip(side).step_by(super::WORKERS) {
                     let mut draw = fastrand::Rng::with_seed(agents.seed ^ at as u64);
                     let ask = agents.asking(&[at], &mut draw);
                     let answered = agents.ask(&Ask { hang_up: None, last: true, ..ask }).await;
@@ -192,14 +223,17 @@ impl Agents {
         let there = tokio::time::timeout(GATEWAY, gateway.wait_for(Option::is_some)).await;
         let address = there.expect("the gateway comes back").expect("we hold it").expect("some");
         let begun = ask.since.unwrap_or_else(Instant::now);
+        self.asking.fetch_add(1, Ordering::SeqCst);
         let answered = tokio::time::timeout(ANSWER, exchange(address, ask)).await;
+        self.asking.fetch_sub(1, Ordering::SeqCst);
         let body = answered.unwrap_or_else(|_| panic!("no end: {ask:?}"));
         let heard = Instant::now();
         let answers = body.as_ref().map(|body| answers(ask, body));
         let mut told = self.told.lock().expect("no agent fails with it open");
         for (at, (order, note)) in ask.calls.iter().cloned().enumerate() {
             let answer = answers.as_ref().map(|answers| answers[at].clone());
-            told.push(Told { order, note, begun, heard, answer, last: ask.last });
+            let (front, hung_up) = (ask.front, ask.hang_up.is_some());
+            told.push(Told { order, note, front, hung_up, begun, heard, answer, last: ask.last });
         }
         body.is_some()
     }

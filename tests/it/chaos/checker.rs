@@ -27,6 +27,7 @@ pub(super) struct Evidence {
     pub(super) told: Vec<Told>,
     pub(super) faults: Vec<&'static str>,
     pub(super) rows: Vec<Row>,
+    pub(super) done: super::Done,
 }
 
 const SQL: &str =
@@ -58,7 +59,7 @@ fn rows_by_library(file: &Path) -> Vec<Row> {
 }
 
 impl Told {
-    fn ok(&self) -> bool {
+    pub(super) fn ok(&self) -> bool {
         self.answer.as_ref().is_some_and(|answer| answer["ok"] == true)
     }
     fn error(&self) -> &str {
@@ -104,8 +105,10 @@ impl Evidence {
     pub(super) fn violations(&self) -> Vec<String> {
         let truth = self.truth();
         let mut wrong = self.executed_twice(&truth);
-        wrong.extend(self.told.iter().filter_map(|told| told_wrongly(told, &truth)));
         wrong.extend(self.unaccounted(&truth));
+        // From here on what agents were told is held against these two.
+        wrong.extend(self.told.iter().filter_map(|told| told_wrongly(told, &truth)));
+        wrong.extend(self.told_last_wrongly(&truth));
         wrong.extend(self.answers_that_differ());
         let order = |sentence: &str| sentence.split([' ', ':']).next().map(str::to_owned);
         let orders: BTreeSet<String> = wrong.iter().filter_map(|each| order(each)).collect();
@@ -149,26 +152,44 @@ impl Evidence {
         executed.chain(twice).collect()
     }
 
-    /// Each operation has an end that fits what the tool did, on record and told to who asks last.
+    /// Each operation is on record once, by an end that fits what the tool did: all were asked for at the end, so
+    /// none is left that did not happen.
     fn unaccounted(&self, truth: &Truth<'_>) -> Vec<String> {
-        let last: HashMap<&str, &Told> =
-            self.told.iter().filter(|told| told.last).map(|told| (&*told.order, told)).collect();
         let mut wrong = Vec::new();
         for at in 0..self.writes {
             let order = format!("order-{at}");
             let executed = truth.by_order.contains_key(&*order);
-            let told = last.get(&*order).map_or("no answer", |told| told.said());
             let rows = truth.rows.get(&*order).map_or(&[][..], |rows| rows);
             let states: Vec<(&str, i64)> =
                 rows.iter().map(|row| (&*row.state, row.occurrence)).collect();
-            match (&states[..], told, executed) {
-                ([("executed", 0)], "yes", true) | ([("unknown", 0)], "unknown", _) => {}
-                _ => wrong.push(format!(
-                    "{order}: executed {executed}, on record {states:?}, told last {told:?}"
-                )),
+            match (&states[..], executed) {
+                ([("executed", 0)], true) | ([("unknown", 0)], _) => {}
+                _ => wrong.push(format!("{order}: executed {executed}, on record {states:?}")),
             }
         }
+        let known = |order: &str| {
+            let number = order.strip_prefix("order-").and_then(|n| n.parse::<usize>().ok());
+            number.is_some_and(|n| n < self.writes)
+        };
+        let strange = truth.rows.keys().chain(truth.by_order.keys()).filter(|name| !known(name));
+        wrong.extend(strange.map(|name| format!("{name}: nobody asked for it")));
         wrong
+    }
+
+    /// Who asks last is told what is on record: nothing that was acknowledged is lost.
+    fn told_last_wrongly(&self, truth: &Truth<'_>) -> Vec<String> {
+        let last: HashMap<&str, &Told> =
+            self.told.iter().filter(|told| told.last).map(|told| (&*told.order, told)).collect();
+        let all = (0..self.writes).map(|at| format!("order-{at}"));
+        all.filter_map(|order| {
+            let told = last.get(&*order).map_or("no answer", |told| told.said());
+            let state =
+                truth.rows.get(&*order).and_then(|rows| rows.first()).map(|row| &*row.state);
+            let right =
+                matches!((state, told), (Some("executed"), "yes") | (Some("unknown"), "unknown"));
+            (!right).then(|| format!("{order}: on record {state:?}, told last {told:?}"))
+        })
+        .collect()
     }
 
     /// Who is told that it is done is told the one result there is.
@@ -200,11 +221,40 @@ impl Evidence {
         let mut faults: BTreeMap<&str, usize> = BTreeMap::new();
         self.faults.iter().for_each(|fault| *faults.entry(fault).or_default() += 1);
         format!(
-            "{} operations, {} requests at the tool, {} executed; told {answers:?}; on record {states:?}; the tool drew {faults:?}",
+            "{} operations, {} requests at the tool, {} executed; told {answers:?}; on record {states:?}; the tool drew {faults:?}; done {:?}",
             self.writes,
             self.requests.len(),
             self.applied.len(),
+            self.met(),
         )
+    }
+
+    /// What was done to them all, and how often the same write was asked for at once.
+    fn met(&self) -> BTreeMap<String, usize> {
+        let mut met: BTreeMap<String, usize> = [
+            ("SIGKILL of the gateway", self.done.kills),
+            ("SIGKILL with calls in flight", self.done.kills_in_flight),
+            ("restart of the tool", self.done.tool_restarts),
+            ("agent hung up", self.told.iter().filter(|told| told.hung_up).count()),
+            ("no answer", self.told.iter().filter(|t| t.answer.is_none() && !t.hung_up).count()),
+        ]
+        .map(|(name, count)| (name.to_owned(), count))
+        .into();
+        let mut by_order: HashMap<&str, Vec<&Told>> = HashMap::new();
+        self.told.iter().for_each(|told| by_order.entry(&told.order).or_default().push(told));
+        let at_once = |one: &Told, other: &Told| {
+            one.note != other.note && one.begun < other.heard && other.begun < one.heard
+        };
+        for told in &self.told {
+            let others = by_order.get(&*told.order).map_or(&[][..], |all| all);
+            if others.iter().any(|other| at_once(told, other)) {
+                *met.entry(format!("at once through {}", told.front.name())).or_default() += 1;
+            }
+            if others.iter().any(|other| at_once(told, other) && other.front != told.front) {
+                *met.entry("at once through two front ends".into()).or_default() += 1;
+            }
+        }
+        met
     }
 
     /// What a run of this size meets, or it shows nothing.
@@ -222,14 +272,30 @@ impl Evidence {
             "reset after the effect",
             "applied, then a stall",
             "applied, the reply lost",
-            "applied, then 500",
+            "applied, then 5xx",
             "503, not applied",
             "applied, the body cut",
             "applied too late",
+            "closed before the effect",
+            "a stall before the effect",
             "429",
             "425",
+            "SIGKILL of the gateway",
+            "SIGKILL with calls in flight",
+            "restart of the tool",
+            "agent hung up",
+            "no answer",
+            "at once through tools API",
+            "at once through OpenAI chat",
+            "at once through OpenAI responses",
+            "at once through Anthropic messages",
+            "at once through two front ends",
         ];
-        wanted.into_iter().filter(|name| !summary.contains(&format!("\"{name}\": "))).collect()
+        let none = |name: &&str| {
+            !summary.contains(&format!("\"{name}\": "))
+                || summary.contains(&format!("\"{name}\": 0"))
+        };
+        wanted.into_iter().filter(none).collect()
     }
 }
 
@@ -302,12 +368,15 @@ impl Evidence {
             told: vec![Told {
                 order: order.clone(),
                 note: "c0".into(),
+                front: super::agents::Front::ToolsApi,
+                hung_up: false,
                 begun,
                 heard,
                 answer,
                 last: true,
             }],
             faults: Vec::new(),
+            done: super::Done::default(),
             rows: vec![Row { order, state: state.into(), occurrence: 0 }],
         }
     }
