@@ -22,6 +22,8 @@ pub fn verdict(ended: &Ended) -> Verdict {
 /// What an answer says under `executed`.
 pub fn executed(error: &CallError) -> Executed {
     match error {
+        // This call sent nothing; of its operation more is known.
+        CallError::Denied(Denied { known: Some(known), .. }) => known.executed(),
         // This call sent nothing, but the operation it names was done.
         CallError::Denied(Denied { detail: Detail::Changed { executed: true, .. }, .. }) => {
             Executed::Yes

@@ -6,6 +6,7 @@ pub mod code;
 mod content;
 pub mod handoff;
 pub mod judge;
+pub mod known;
 pub mod names;
 pub mod operation;
 pub mod outcome;
@@ -24,6 +25,7 @@ use tokio::time::Instant;
 
 pub use arguments::{Arguments, Digest, Malformed};
 pub use handoff::{EntryOf, Handoff};
+pub use known::Known;
 pub use names::{AgentId, CallId, CallerKey, PolicyName, RunId, ToolName, UpstreamName};
 pub use operation::{IdempotencyKey, OperationId, SentKey};
 pub use outcome::{
@@ -162,26 +164,29 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
-    /// A call of a read that no agent asked for: a probe. It belongs to no run. `None`: names that cannot be.
-    pub fn of_the_gateway(
-        tool: &ToolName,
-        arguments: serde_json::Map<String, serde_json::Value>,
-        time: std::time::Duration,
-    ) -> Option<Self> {
-        let now = Instant::now();
-        Some(Self {
-            id: CallId::new("probe").ok()?,
-            agent: AgentId::new("checkrein").ok()?,
-            run: RunId::new("checkrein-probe").ok()?,
-            tool: tool.clone(),
-            front_end: FrontEnd::ToolsApi,
-            payload: Payload::Arguments(Arguments::from_tree(arguments.into(), 0)?),
+    /// A call that nothing has happened to yet, beginning now.
+    pub fn new(
+        id: CallId,
+        agent: AgentId,
+        run: RunId,
+        tool: ToolName,
+        front_end: FrontEnd,
+        payload: Payload,
+        deadline: Instant,
+    ) -> Self {
+        Self {
+            id,
+            agent,
+            run,
+            tool,
+            front_end,
+            payload,
             caller_key: None,
             side: None,
-            began: now,
-            deadline: now + time,
+            began: Instant::now(),
+            deadline,
             admitted: None,
-            single_attempt: true,
+            single_attempt: false,
             place: None,
             handoff: None,
             entry: None,
@@ -189,7 +194,25 @@ impl ToolCall {
             sent_key: None,
             progress: None,
             trace: Trace::default(),
-        })
+        }
+    }
+
+    /// A call of a read that no agent asked for: a probe. It belongs to no run. `None`: names that cannot be.
+    pub fn of_the_gateway(
+        tool: &ToolName,
+        arguments: serde_json::Map<String, serde_json::Value>,
+        time: std::time::Duration,
+    ) -> Option<Self> {
+        let call = Self::new(
+            CallId::new("probe").ok()?,
+            AgentId::new("checkrein").ok()?,
+            RunId::new("checkrein-probe").ok()?,
+            tool.clone(),
+            FrontEnd::ToolsApi,
+            Payload::Arguments(Arguments::from_tree(arguments.into(), 0)?),
+            Instant::now() + time,
+        );
+        Some(Self { single_attempt: true, ..call })
     }
 
     /// The parsed arguments, where there are any.

@@ -9,6 +9,7 @@ use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::code::{DenyCode, FailCode};
+use super::known::Known;
 use super::names::{PolicyName, ToolName};
 use super::operation::{IdempotencyKey, OperationId};
 
@@ -246,6 +247,8 @@ pub struct Denied {
     pub message: Cow<'static, str>,
     pub retry_after: Option<Duration>,
     pub detail: Detail,
+    /// Of the operation that the call repeats; `None` where the ledger knows none, or was asked itself.
+    pub known: Option<Known>,
 }
 
 impl Detail {
@@ -269,7 +272,7 @@ pub fn cut_place(at: &mut String) {
 
 impl Denied {
     pub fn new(code: DenyCode, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), retry_after: None, detail: Detail::None }
+        Self { code, message: message.into(), retry_after: None, detail: Detail::None, known: None }
     }
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {

@@ -9,19 +9,35 @@ use tower::ServiceExt;
 
 use super::routes::Routes;
 use super::together::unless_it_panics;
-use super::{Answer, Asker, Engine, suggest};
+use super::{Answer, Asker, Engine, Single, suggest};
 use crate::call::batch::Paired;
 use crate::call::code::DenyCode;
 use crate::call::outcome::outcome_label;
 use crate::call::{
-    CallError, CallerKey, Denied, Detail, Effect, Failed, FrontEnd, Outcome, Side, TimedOutBy,
-    ToolCall, Trace, judge,
+    CallError, CallerKey, Denied, Detail, Effect, Failed, FrontEnd, Outcome, RunId, Side,
+    TimedOutBy, ToolCall, judge,
 };
+use crate::layers::known;
 use crate::layers::state::State;
+use crate::ledger::Ledger;
 use crate::policy::snapshot::{Agent, Tool};
 use crate::run::{Run, Wanted};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::record::{CallFacts, Recorder};
+
+/// A call that is refused before there is a run: of a write it tells what the ledger knows.
+pub(super) fn turned_away(engine: &Engine, single: Single, denied: Denied) -> Denied {
+    let Single { asker, id, tool, payload, caller_key } = single;
+    let routes = engine.current.load();
+    let agent = routes.snapshot.agents.get(&asker.agent);
+    let found = agent.and_then(|agent| routes.tool(agent, &tool, &payload));
+    let Some(found) = found else { return denied };
+    // A call without a run repeats no call of one.
+    let run = asker.run.unwrap_or_else(RunId::mint);
+    let now = Instant::now();
+    let call = ToolCall::new(id, asker.agent, run, tool, asker.front_end, payload, now);
+    known::told(denied, found, &engine.ledger, &ToolCall { caller_key, ..call })
+}
 
 pub(super) struct Asking {
     pub(super) routes: Arc<Routes>,
@@ -33,6 +49,7 @@ pub(super) struct Asking {
     side: Option<Arc<Side>>,
     pub(super) draining: CancellationToken,
     state: Arc<State>,
+    ledger: Arc<Ledger>,
     metrics: Arc<Metrics>,
     recorder: Arc<Recorder>,
 }
@@ -64,6 +81,7 @@ impl Asking {
             side: asker.side.clone(),
             draining: engine.draining.clone(),
             state: engine.state.clone(),
+            ledger: engine.ledger.clone(),
             metrics: engine.metrics.clone(),
             recorder: engine.recorder.clone(),
         })
@@ -103,12 +121,17 @@ impl Asking {
     }
 
     /// A call that never gets to a stack: no budget is taken, the tool is not touched; counted and recorded all the
-    /// same.
+    /// same. Of a write it tells what the ledger knows.
     pub(super) fn unsent(&self, paired: Paired, denied: Denied) -> Answer {
+        let tool = self.tool(&paired).cloned();
         if let Detail::Budget { dimension, .. } = &denied.detail {
             self.metrics.agent(self.agent.id.as_str()).budget_exhausted(*dimension);
         }
         let call = self.call(paired, None);
+        let denied = match &tool {
+            Some(tool) => known::told(denied, tool, &self.ledger, &call),
+            None => denied,
+        };
         let error = CallError::Denied(denied);
         let executed = judge::executed(&error);
         let outcome: Outcome = Err(error);
@@ -133,34 +156,22 @@ impl Asking {
             tool: call.tool,
             outcome,
             attempts: 0,
-            operation: None,
+            operation: noted.operation,
             alternatives: Vec::new(),
         }
     }
 
     fn call(&self, paired: Paired, caller_key: Option<CallerKey>) -> ToolCall {
-        let trace = Trace::default();
-        trace.note().deadline_of = Some(self.deadline_of);
-        ToolCall {
-            id: paired.id,
-            agent: self.agent.id.clone(),
-            run: self.run.id().clone(),
-            tool: paired.tool,
-            front_end: self.front_end,
-            payload: paired.payload,
-            caller_key,
-            side: self.side.clone(),
-            began: Instant::now(),
-            deadline: self.deadline,
-            admitted: None,
-            single_attempt: false,
-            place: None,
-            handoff: None,
-            entry: None,
-            send_gate: None,
-            sent_key: None,
-            progress: None,
-            trace,
-        }
+        let call = ToolCall::new(
+            paired.id,
+            self.agent.id.clone(),
+            self.run.id().clone(),
+            paired.tool,
+            self.front_end,
+            paired.payload,
+            self.deadline,
+        );
+        call.trace.note().deadline_of = Some(self.deadline_of);
+        ToolCall { caller_key, side: self.side.clone(), ..call }
     }
 }

@@ -10,7 +10,7 @@ use super::together::together;
 use super::{Answer, draining};
 use crate::call::batch::Paired;
 use crate::call::code::{DenyCode, Executed};
-use crate::call::{CallError, Delivery, Denied, Digest, Outcome, ToolName, judge};
+use crate::call::{CallError, Delivery, Denied, Digest, Known, Outcome, ToolName, judge};
 use crate::run::answers::Kept;
 
 /// When what waits for a write that still runs may be asked for again.
@@ -113,7 +113,9 @@ pub(super) fn may_have_happened(write: &Outcome) -> bool {
     match write {
         Ok(_) => false,
         Err(CallError::Unknown(_)) => true,
-        Err(CallError::Denied(denied)) => denied.code == DenyCode::ReviewRequired,
+        Err(CallError::Denied(denied)) => {
+            denied.code == DenyCode::ReviewRequired || denied.known == Some(Known::Unknown)
+        }
         // A fault of ours in the middle of a write.
         Err(CallError::Failed(failed)) => failed.delivery == Delivery::Unknown,
     }

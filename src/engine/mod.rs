@@ -299,8 +299,11 @@ impl Engine {
 
     /// The run it went to and how it ended; `Err` = refused before there was a run (`run_unknown`, draining, …).
     pub async fn call(&self, single: Single) -> Result<(RunId, Answer), Denied> {
-        let Single { asker, id, tool, payload, caller_key } = single;
-        let asking = self.asking(&asker)?;
+        let asking = match self.asking(&single.asker) {
+            Ok(asking) => asking,
+            Err(denied) => return Err(asking::turned_away(self, single, denied)),
+        };
+        let Single { id, tool, payload, caller_key, .. } = single;
         let _busy = asking.run.busy();
         let answer = asking.send(Paired { id, tool, payload }, caller_key).await;
         Ok((asking.run.id().clone(), answer))

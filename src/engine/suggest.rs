@@ -2,7 +2,7 @@
 //! circuits let calls pass. Only suggested, never called.
 
 use crate::call::code::{DenyCode, FailCode};
-use crate::call::{CallError, Delivery, Outcome, ToolName};
+use crate::call::{CallError, Delivery, Known, Outcome, ToolName};
 use crate::layers::state::State;
 use crate::policy::snapshot::{Agent, Tool};
 
@@ -24,7 +24,10 @@ pub(super) fn alternatives(
 fn helps(outcome: &Outcome) -> bool {
     match outcome {
         Ok(_) | Err(CallError::Unknown(_)) => false,
-        Err(CallError::Denied(denied)) => denied_for_the_tool(denied.code),
+        Err(CallError::Denied(denied)) => {
+            let may_be_done = denied.known.is_some_and(|known| known != Known::Identical);
+            !may_be_done && denied_for_the_tool(denied.code)
+        }
         Err(CallError::Failed(failed)) => {
             failed.delivery != Delivery::Done && failed.code != FailCode::Internal
         }

@@ -14,8 +14,8 @@ use super::*;
 use crate::call::batch::Asked;
 use crate::call::code::FailCode;
 use crate::call::{
-    Arguments, CallError, Class, Content, Delivery, Detail, ErrorClass, Evidence, Failed, Notes,
-    Phase, Source, ToolCall, ToolResult, Verdict,
+    Arguments, CallError, Class, Content, Delivery, Detail, ErrorClass, Evidence, Failed, Known,
+    Notes, Phase, Source, ToolCall, ToolResult, Verdict,
 };
 use crate::policy::{LoadOptions, examine_text};
 use crate::strict_json::Limits;
@@ -596,6 +596,46 @@ async fn bb_w28_a_late_answer_goes_to_the_ledger_and_is_then_replayed() {
     assert_eq!(all(&again), ["c1 = late-28 again", "c2 = 2"]);
     assert_eq!((again.state, again.round, bench.tools.hits()), (LoopState::Continue, 1, 2));
     assert!(StateSource::read(&*bench.engine).reviews_open.iter().all(|(_, open)| *open == 0));
+}
+
+fn known(error: &Outcome) -> (DenyCode, Option<Known>) {
+    match error {
+        Err(CallError::Denied(denied)) => (denied.code, denied.known),
+        other => panic!("no refusal: {other:?}"),
+    }
+}
+
+fn single(run: &str, id: &str, order: &str) -> Single {
+    Single {
+        asker: asker(run),
+        id: CallId::new(id).expect("id"),
+        tool: ToolName::new("create_order").expect("name"),
+        payload: payload(&format!("{{\"order\":\"{order}\"}}")),
+        caller_key: None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_turned_away_before_there_is_a_run_is_told_what_is_known_of_the_write() {
+    let bench = bench("rounds: 1", Tools::new(by_name));
+    bench.turn("r1", &["c1 create_order hang-1"]).await;
+    bench.turn("r2", &["c1 create_order R2"]).await;
+    // Beyond the last round, before any stack.
+    let spent = bench.turn("r2", &["c2 create_order hang-1", "c3 create_order R2"]).await;
+    assert_eq!(spent.state, LoopState::ReviewRequired);
+    let told: Vec<_> = spent.answers.iter().map(|answer| known(&answer.outcome)).collect();
+    let budget = DenyCode::BudgetExhausted;
+    assert_eq!(told, [(budget, Some(Known::Unknown)), (budget, Some(Known::Executed))]);
+    assert!(spent.answers.iter().all(|answer| answer.operation.is_some()));
+    bench.engine.drain();
+    for (order, expected) in
+        [("hang-1", Some(Known::Unknown)), ("R2", Some(Known::Executed)), ("R3", None)]
+    {
+        let refused = bench.engine.call(single("r9", "c9", order)).await.expect_err("draining");
+        assert_eq!((refused.code, refused.known), (DenyCode::Draining, expected));
+        assert_eq!(matches!(refused.detail, Detail::Operation(_)), expected.is_some());
+    }
+    assert_eq!(bench.tools.seen(), ["hang-1", "R2"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -102,22 +102,21 @@ impl Asking {
             return self.interrupted(calls, &denied);
         }
         let asked = calls.len() as u64;
-        let (round, answers, writes) = match self.run.take_round(digest, asked) {
+        let writes: Vec<bool> = calls.iter().map(|call| self.writes(call)).collect();
+        let (round, answers) = match self.run.take_round(digest, asked) {
             Err(denied) => {
                 let answers: Vec<Answer> =
                     calls.into_iter().map(|call| self.unsent(call, denied.clone())).collect();
-                let writes = vec![false; answers.len()];
-                (self.run.rounds(), answers, writes)
+                (self.run.rounds(), answers)
             }
             Ok(round) => {
-                let writes = calls.iter().map(|call| self.writes(call)).collect::<Vec<_>>();
                 let most = self.run.policy().calls_per_round.unwrap_or(u64::MAX);
                 let most_here = usize::try_from(most).unwrap_or(usize::MAX).min(calls.len());
                 let beyond = calls.split_off(most_here);
                 let mut answers = batch::run(self, calls).await;
                 let too_wide = exhausted(Dimension::CallsPerRound, asked, most);
                 answers.extend(beyond.into_iter().map(|c| self.unsent(c, too_wide.clone())));
-                (round, answers, writes)
+                (round, answers)
             }
         };
         let mut facts = Facts { interrupted: self.run.interrupted(), ..Facts::default() };

@@ -14,8 +14,8 @@ use crate::call::code::{
     OUTCOME_UNKNOWN_HTTP,
 };
 use crate::call::{
-    CallError, CallId, Class, Delivery, Denied, Detail, Failed, Fault, Form, LimitedBy, Rate,
-    Source, ToolName, ToolResult, Unknown, judge,
+    CallError, CallId, Class, Delivery, Denied, Detail, Failed, Fault, Form, Known, LimitedBy,
+    Rate, Source, ToolName, ToolResult, Unknown, judge,
 };
 use crate::engine::Answer;
 pub(super) use reply::{Problem, Reply};
@@ -135,6 +135,8 @@ fn told_denied(denied: &Denied) -> Told<'_> {
         | Detail::Changed { executed: false, .. }
         | Detail::Size { .. } => (denied.code.executed(), denied.code.again()),
     };
+    let (executed, again) =
+        denied.known.map_or((executed, again), |known| (known.executed(), known.again(again)));
     let retry_after = match again {
         Again::After => Some(denied.retry_after.unwrap_or(A_WHILE)),
         Again::Never | Again::Changed | Again::Person => None,
@@ -142,6 +144,7 @@ fn told_denied(denied: &Denied) -> Told<'_> {
     // "Try again later" would be a lie where no time brings the tool back.
     let by_hand = matches!(denied.detail, Detail::Circuit { isolated: true, .. });
     let hint = if by_hand { DenyCode::ToolQuarantined.hint() } else { denied.code.hint() };
+    let hint = denied.known.and_then(Known::hint).unwrap_or(hint);
     Told {
         code: denied.code.as_str(),
         message: sentence(&denied.message, hint),
@@ -215,6 +218,9 @@ fn refusal(error: &CallError, answer: Option<&Answer>) -> Object {
     };
     if let Some(operation) = operation {
         object.string("operation", &operation.to_string());
+        if matches!(error, CallError::Denied(Denied { known: Some(Known::Identical), .. })) {
+            object.string("identical_to", &operation.to_string());
+        }
     }
     let named: &[ToolName] = if let Detail::Tools(names) = told.detail { names } else { &[] };
     let suggested = answer.map_or(&[][..], |answer| &answer.alternatives);

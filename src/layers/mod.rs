@@ -3,10 +3,13 @@
 pub mod stack;
 
 pub mod gate;
+pub mod meaning;
 pub mod state;
 
 pub mod detach;
 pub mod observe;
+
+pub mod known;
 
 pub mod budget;
 

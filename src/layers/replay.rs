@@ -10,14 +10,15 @@ use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt};
 
 use super::gate::{Answering, Below, take_ready};
+use super::meaning;
 use crate::call::code::{DenyCode, FailCode};
-use crate::call::operation::{Operation, OperationKey, OperationScope, operation};
 use crate::call::{
-    AgentId, CallError, Denied, Detail, Failed, Handoff, Outcome, Source, ToolCall, ToolResult,
+    AgentId, CallError, Denied, Detail, Failed, Handoff, Known, Outcome, Source, ToolCall,
+    ToolResult,
 };
 use crate::ledger::resolver::{Hands, Settled, Waiting};
 use crate::ledger::{Begin, Intent, Join, Joined, Ledger, Ticket};
-use crate::policy::snapshot::{Identical, Tool, WritePolicy};
+use crate::policy::snapshot::Tool;
 use crate::telemetry::metrics::ToolMetrics;
 
 /// When to come back to a ledger that could not be asked.
@@ -101,46 +102,17 @@ impl<S: Below> Service<ToolCall> for Replay<S> {
 
 impl ReplayLayer {
     fn intent(&self, call: &ToolCall) -> Result<Intent, CallError> {
-        let (Some(write), Some(arguments)) = (&self.tool.write, call.arguments()) else {
+        let Some(intent) = meaning::intent(&self.tool, call) else {
             return Err(Failed::internal("a write without its policy or arguments").into());
         };
-        if write.caller_key_required && call.caller_key.is_none() {
+        let required = self.tool.write.as_ref().is_some_and(|write| write.caller_key_required);
+        if required && call.caller_key.is_none() {
             let message =
                 format!("tool {} needs an Idempotency-Key with every call", self.tool.name);
             call.trace.note().rule = Some("write.caller_key".into());
             return Err(Denied::new(DenyCode::InvalidRequest, message).into());
         }
-        Ok(Intent {
-            operation: self.operation(write, call, arguments),
-            tool: self.tool.name.clone(),
-            agent: call.agent.clone(),
-            run: call.run.clone(),
-            call: call.id.clone(),
-            arguments: arguments.clone(),
-            refuse_identical: write.identical == Identical::Refuse,
-            global_scope: write.global_scope,
-            ttl: write.ttl,
-        })
-    }
-
-    /// What the write means: by the policy's fingerprint, else the caller's own key, else all its arguments.
-    fn operation(
-        &self,
-        write: &WritePolicy,
-        call: &ToolCall,
-        arguments: &crate::call::Arguments,
-    ) -> Operation {
-        let scope = if write.global_scope {
-            OperationScope::Global
-        } else {
-            OperationScope::Agent(&call.agent)
-        };
-        let key = match &call.caller_key {
-            _ if !write.fingerprint.is_empty() => OperationKey::Fingerprint(&write.fingerprint),
-            Some(key) => OperationKey::Caller(key),
-            None => OperationKey::Arguments,
-        };
-        operation(scope, &self.tool.name, key, arguments, &self.tool.volatile)
+        Ok(intent)
     }
 
     /// Sends it; where it may have happened and the tool helps, settles that before the answer.
@@ -212,8 +184,11 @@ impl ReplayLayer {
 
     async fn begin(&self, intent: &Intent) -> Result<Begin, Denied> {
         self.ledger.begin(intent.clone()).await.map_err(|error| {
-            let message = format!("writes are refused for now: {error}");
-            Denied::new(DenyCode::LedgerUnavailable, message).retry_after(LEDGER_BACK)
+            // Only an answer is ever fetched: the write was done, its result cannot be read now.
+            let message =
+                format!("it was executed before, but its result cannot be told now: {error}");
+            let denied = Denied::new(DenyCode::LedgerUnavailable, message).retry_after(LEDGER_BACK);
+            Denied { known: Some(Known::Executed), ..denied }
         })
     }
 

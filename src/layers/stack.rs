@@ -75,13 +75,13 @@ pub fn read_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallSe
         // Every outcome once, refusals too: so it stands outside everything that can refuse.
         .layer(with.observe())
         // An agent that loops on unknown tools or bad arguments must run out too.
-        .layer(with.budget())
+        .layer(GateLayer::new(with.budget()))
         // Stops a repeat before anything is paid for it; hears of repeats through `observe`, which hears them all.
-        .layer(with.fuse())
+        .layer(GateLayer::new(with.fuse()))
         // Before anything that would reveal schema or limits of a tool the agent may not know.
         .layer(GateLayer::new(allowlist::Allowlist(gates.snapshot.clone())))
         // What passes here is what is sent; everything below may trust it.
-        .layer(with.arguments())
+        .layer(GateLayer::new(with.arguments()))
         // (place kept for `hooks`: they replace arguments, so before anything that identifies a call by them)
         // (place kept for `cache`: a fresh cached read touches no tool, so it needs none of what follows)
         // (place kept for `approval`: a person is asked only for what would really be sent)
@@ -142,12 +142,14 @@ pub fn write_stack_with<S: Inner>(
     let stack = ServiceBuilder::new()
         // Outermost: who hangs up drops neither the write in the middle nor its permits, and it is still observed.
         .layer(detach::DetachLayer { tasks: gates.tasks.clone() })
-        // As for reads, down to `arguments`.
+        // As for reads, down to `arguments`. But a gate that refuses before the ledger is asked tells what the ledger
+        // knows of the operation: an agent must not take "not sent" for "did not happen".
         .layer(with.observe())
-        .layer(with.budget())
-        .layer(with.fuse())
+        .layer(with.knowing(with.budget()))
+        .layer(with.knowing(with.fuse()))
+        // The one that tells nothing: who may not use a tool learns nothing of what was done with it.
         .layer(GateLayer::new(allowlist::Allowlist(gates.snapshot.clone())))
-        .layer(with.arguments())
+        .layer(with.knowing(with.arguments()))
         // (place kept for `hooks`: replaced arguments make another operation, so above `replay`)
         // A finished write is told again, an unknown one blocks, one in flight is joined: no tool is touched for it,
         // so it needs no person, no closed circuit, no place and no token.
@@ -204,8 +206,8 @@ pub fn query_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallS
 pub fn refusal_stack(gates: &Gates) -> CallService {
     let stack = ServiceBuilder::new()
         .layer(make::observe(gates, None))
-        .layer(make::budget(gates))
-        .layer(make::fuse(gates, None))
+        .layer(GateLayer::new(make::budget(gates)))
+        .layer(GateLayer::new(make::fuse(gates, None)))
         // Before the faults are told: they would reveal that the tool exists.
         .layer(GateLayer::new(allowlist::Allowlist(gates.snapshot.clone())))
         .service(make::Refuse);

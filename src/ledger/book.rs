@@ -314,7 +314,12 @@ impl Book {
         }
     }
 
-    fn forget_expired(&self, key: IdempotencyKey, history: &mut Vec<Entry>, now: Instant) {
+    pub(super) fn forget_expired(
+        &self,
+        key: IdempotencyKey,
+        history: &mut Vec<Entry>,
+        now: Instant,
+    ) {
         history.retain(|entry| {
             let expired = entry.expired(now);
             if expired {

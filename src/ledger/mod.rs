@@ -8,6 +8,7 @@ mod book;
 mod ends;
 mod entry;
 mod fetched;
+mod peek;
 mod recent;
 pub mod resolver;
 mod review;
@@ -31,6 +32,7 @@ use crate::call::{
 };
 use crate::store::{Change, Memory, Row, Store};
 use book::{Begun, Book};
+pub use peek::Peeked;
 pub use review::{EntryView, Resolution, ResolveError, Settled, Standing, Verdict, Version};
 pub use secret::Secret;
 pub use ticket::{Join, Joined, Ticket};
@@ -166,6 +168,12 @@ impl Ledger {
                 Ok(Begin::Replay(answer))
             }
         }
+    }
+
+    /// What is known of the operation, from memory alone: nothing is claimed, nobody waits. `None`: nothing that
+    /// would keep it from being sent.
+    pub fn peek(&self, intent: &Intent) -> Option<Peeked> {
+        self.book.peek(intent, Instant::now())
     }
 
     /// At the send gate: the intent is lasting once this returns. `Err`: it is not, and nothing may be sent.

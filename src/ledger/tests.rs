@@ -6,7 +6,7 @@ use super::*;
 use crate::call::code::{DenyCode, FailCode};
 use crate::call::operation::{OperationKey, OperationScope, operation};
 use crate::call::pointer::Pointer;
-use crate::call::{Class, Content, Delivery, Detail, Notes, Source, Verdict};
+use crate::call::{Class, Content, Delivery, Detail, Known, Notes, Source, Verdict};
 use crate::store::{Place, Store};
 use crate::strict_json::Limits;
 use crate::telemetry::metrics::Metrics;
@@ -165,6 +165,42 @@ async fn bb_w01_an_unknown_write_blocks_under_every_call_id_until_it_is_settled(
         assert_eq!(open, [(intent(&make("c1")).tool, 1)]);
         assert!(oldest.is_some());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_claims_nothing_and_says_what_a_claim_would_have_met() {
+    let ledger = Ledger::in_memory();
+    let look = |ask: &Ask| ledger.peek(&intent(ask)).map(|peeked| (peeked.known, peeked.own));
+    assert_eq!(look(&ask("c1")), None);
+    let ticket = fresh(&ledger, &ask("c1")).await;
+    assert_eq!(look(&ask("c1")), Some((Known::Running, true)), "claimed, nothing sent");
+    ledger.intend(&ticket).await.expect("held");
+    assert_eq!(look(&ask("c2")), Some((Known::Running, true)), "in flight");
+    ledger.finish(ticket, not_executed()).await.expect("held");
+    assert_eq!(look(&ask("c1")), None, "it provably did nothing");
+    send(&ledger, &ask("c3"), unknown()).await;
+    let changed = Ask { arguments: r#"{"order_ref":"R1","qty":2}"#, ..ask("c4") };
+    for other in [ask("c4"), changed.clone(), Ask { run: "r2", ..ask("c1") }] {
+        assert_eq!(look(&other), Some((Known::Unknown, true)));
+    }
+    let key = intent(&ask("c1")).operation.key;
+    assert!(ledger.late(&key, End::Executed(Some(result("7")))));
+    assert_eq!(look(&ask("c5")), Some((Known::Executed, true)));
+    assert_eq!(look(&changed), None, "what it asks for was not done");
+    assert_eq!(text(replayed(&ledger, &ask("c6")).await), "7", "as the look said");
+    // Without a fingerprint: the call itself was done, another one is one of its own.
+    send(&ledger, &plain("p1"), End::Executed(Some(result("8")))).await;
+    assert_eq!(look(&plain("p1")), Some((Known::Executed, true)));
+    let refusing = Ask { refuse_identical: true, ..plain("p2") };
+    assert_eq!(look(&plain("p2")), Some((Known::Identical, true)));
+    assert_eq!(look(&refusing), Some((Known::Identical, true)));
+    // Shared by all agents: done, or in doubt, by another one.
+    let shared = |agent, call: &str| Ask { agent, global: true, ..ask(call) };
+    send(&ledger, &shared("a", "g1"), End::Executed(Some(result("9")))).await;
+    assert_eq!(look(&shared("b", "g2")), Some((Known::Executed, false)));
+    tokio::time::advance(DAY + Duration::from_secs(1)).await;
+    assert_eq!(look(&ask("c7")), None, "past its time");
+    drop(fresh(&ledger, &ask("c7")).await);
 }
 
 #[tokio::test(start_paused = true)]

@@ -47,6 +47,8 @@ only when `changed`, or after a `person` has acted.
 ";
 
 const AFTER_REFUSED: &str = "
+Of a write that was refused before the ledger was asked, `executed` and `retry` say what the ledger knows of its
+operation ([api.md](api.md#the-answer-object)): the columns have what holds where it knows nothing.
 A circuit that a person isolated is `retry: person`. `idempotency_conflict` is `executed: yes` where another agent's
 finished operation stands in the way.
 ";

@@ -143,6 +143,32 @@ fn details_show_as_their_members() {
 }
 
 #[test]
+fn a_refusal_of_a_known_operation_never_says_that_it_did_not_happen() {
+    for code in DenyCode::ALL {
+        for known in [Known::Unknown, Known::Running, Known::Executed, Known::Identical] {
+            let mut answer = denied(*code, Detail::Operation(key().id()));
+            let Err(CallError::Denied(denied)) = &mut answer.outcome else { panic!("a refusal") };
+            denied.known = Some(known);
+            let told = crate::strict_json::parse(text(&answer).as_bytes(), Limits::answer(1 << 16));
+            let told = told.expect("JSON");
+            let (executed, retry) = (told["executed"].as_str(), told["retry"].as_str());
+            let id = serde_json::Value::from(key().id().to_string());
+            assert_eq!(told["operation"], id, "{told}");
+            match known {
+                Known::Unknown => assert_eq!((executed, retry), (Some("unknown"), Some("person"))),
+                Known::Running => assert_eq!(executed, Some("unknown"), "{told}"),
+                Known::Executed => assert_eq!(executed, Some("yes"), "{told}"),
+                Known::Identical => {
+                    assert_eq!((executed, &told["identical_to"]), (Some("no"), &id))
+                }
+            }
+            // Changed arguments would do it by another way.
+            assert!(known == Known::Identical || retry != Some("changed"), "{told}");
+        }
+    }
+}
+
+#[test]
 fn suggestions_follow_named_tools_without_repeating_them() {
     let name = |n: &str| ToolName::new(n).expect("name");
     let mut answer = denied(DenyCode::UnknownTool, Detail::Tools(vec![name("a"), name("b")]));

@@ -15,8 +15,9 @@ use crate::layers::breaker::Breaker;
 use crate::layers::budget::Budget;
 use crate::layers::bulkhead::Bulkhead;
 use crate::layers::fuse::Fuse;
-use crate::layers::gate::GateLayer;
+use crate::layers::gate::{Gate, GateLayer};
 use crate::layers::journal::{JournalLayer, late_answer};
+use crate::layers::known::Knowing;
 use crate::layers::observe::ObserveLayer;
 use crate::layers::rate_limit::{Buckets, Limit, RateLimiting};
 use crate::layers::replay::ReplayLayer;
@@ -48,17 +49,22 @@ impl<'a> Maker<'a> {
         observe(self.gates, Some(self.tool))
     }
 
-    pub(super) fn budget(&self) -> GateLayer<Budget> {
+    pub(super) fn budget(&self) -> Budget {
         budget(self.gates)
     }
 
-    pub(super) fn fuse(&self) -> GateLayer<Fuse> {
+    pub(super) fn fuse(&self) -> Fuse {
         fuse(self.gates, Some(self.tool))
     }
 
-    pub(super) fn arguments(&self) -> GateLayer<ArgumentsCheck> {
-        let (tool, snapshot) = (self.tool.clone(), self.gates.snapshot.clone());
-        GateLayer::new(ArgumentsCheck { tool, snapshot })
+    pub(super) fn arguments(&self) -> ArgumentsCheck {
+        ArgumentsCheck { tool: self.tool.clone(), snapshot: self.gates.snapshot.clone() }
+    }
+
+    /// A gate above the ledger, whose refusals tell what the ledger knows.
+    pub(super) fn knowing<G: Gate>(&self, gate: G) -> GateLayer<Knowing<G>> {
+        let (tool, ledger) = (self.tool.clone(), self.gates.ledger.clone());
+        GateLayer::new(Knowing { gate, tool, ledger })
     }
 
     /// What helps with this tool's unknown writes; `None` = nothing but a person.
@@ -203,18 +209,14 @@ pub(super) fn observe(gates: &Gates, tool: Option<&Arc<Tool>>) -> ObserveLayer {
     )
 }
 
-pub(super) fn budget(gates: &Gates) -> GateLayer<Budget> {
+pub(super) fn budget(gates: &Gates) -> Budget {
     let agents = gates.snapshot.agents.keys();
     let agents = agents.map(|id| (id.clone(), gates.metrics.agent(id.as_str()))).collect();
-    GateLayer::new(Budget { runs: gates.runs.clone(), agents })
+    Budget { runs: gates.runs.clone(), agents }
 }
 
-pub(super) fn fuse(gates: &Gates, tool: Option<&Arc<Tool>>) -> GateLayer<Fuse> {
-    GateLayer::new(Fuse {
-        runs: gates.runs.clone(),
-        metrics: gates.metrics.clone(),
-        tool: tool.cloned(),
-    })
+pub(super) fn fuse(gates: &Gates, tool: Option<&Arc<Tool>>) -> Fuse {
+    Fuse { runs: gates.runs.clone(), metrics: gates.metrics.clone(), tool: tool.cloned() }
 }
 
 /// The end of `refusal_stack`: says what is wrong with a call that no tool can take.

@@ -57,6 +57,34 @@ async fn an_interrupted_run_answers_so_and_sends_nothing_until_it_is_resumed() {
 }
 
 #[tokio::test]
+async fn an_interrupted_run_is_not_told_that_a_lost_write_did_not_happen() {
+    for form in Form::ALL {
+        let house = House::start(&Fixture::new()).await;
+        let operation = house.lose("R1").await;
+        let why = json!({ "why": "it loops" });
+        assert_eq!(house.post("/admin/v1/runs/r/interrupt", &why).await.status, 200);
+        let single = house.create("s1", "R1").await;
+        let write = r#"{"order_ref":"R1","sku":"A","qty":1}"#;
+        let batch = house.gateway.agent(form, "r").ask(&[("c2", "create_order", write)]).await;
+        assert_eq!(batch.state, "interrupted");
+        for answer in [&single, batch.answer("c2")] {
+            assert_eq!(answer["error"], "run_interrupted", "{answer}");
+            assert_eq!(
+                (&answer["executed"], &answer["retry"]),
+                (&json!("unknown"), &json!("person"))
+            );
+            assert_eq!(answer["operation"], json!(operation));
+        }
+        let fresh = house.create("s2", "R2").await;
+        assert_eq!(
+            (&fresh["error"], &fresh["executed"]),
+            (&json!("run_interrupted"), &json!("no"))
+        );
+        assert_eq!(house.tool.hits("/create"), 1);
+    }
+}
+
+#[tokio::test]
 async fn runs_are_listed_and_shown_with_what_they_did() {
     let house = House::start(&Fixture::new()).await;
     for run in ["first", "second"] {

@@ -190,7 +190,7 @@ pub(crate) const NO_SERDE: &[&str] = &["call", "layers", "engine", "ledger"];
 
 /// In `layers/`, what every layer may lean on; otherwise no layer knows another.
 pub(crate) const SHARED_BY_LAYERS: &[&str] =
-    &["gate", "state", "circuit", "probe", "backoff", "retry_budget"];
+    &["gate", "meaning", "state", "circuit", "probe", "backoff", "retry_budget"];
 
 /// Files of `layers/` that put layers together.
 pub(crate) const LAYERS_TOGETHER: &[&str] = &["mod", "stack", "state"];
