@@ -7,6 +7,7 @@ mod names;
 mod operations;
 mod output;
 mod pairing;
+mod restarts;
 mod time;
 mod writes;
 
