@@ -20,6 +20,7 @@ mod crash;
 mod deploy;
 mod descriptors;
 mod durable;
+mod failures;
 mod front_ends;
 mod golden;
 mod helped;
