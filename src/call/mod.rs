@@ -4,6 +4,7 @@ pub mod arguments;
 pub mod batch;
 pub mod code;
 mod content;
+mod evidence;
 pub mod handoff;
 pub mod judge;
 pub mod known;
@@ -24,14 +25,15 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 pub use arguments::{Arguments, Digest, Malformed};
+pub use evidence::Evidence;
 pub use handoff::{EntryOf, Handoff};
 pub use known::Known;
 pub use names::{AgentId, CallId, CallerKey, PolicyName, RunId, ToolName, UpstreamName};
 pub use operation::{IdempotencyKey, OperationId, SentKey};
 pub use outcome::{
-    CallError, Class, Content, Delivery, Denied, Detail, Dimension, Ended, ErrorClass, Evidence,
-    Failed, Fault, Form, Head, LimitedBy, Notes, Outcome, Rate, Source, TimedOutBy, ToolResult,
-    Truncated, Unknown, Verdict,
+    CallError, Class, Content, Delivery, Denied, Detail, Dimension, Ended, ErrorClass, Failed,
+    Fault, Form, Head, LimitedBy, Notes, Outcome, Rate, Source, TimedOutBy, ToolResult, Truncated,
+    Unknown, Verdict,
 };
 pub use progress::{Phase, Progress};
 pub use send_gate::{Keeper, SendGate, send_gate};
