@@ -34,6 +34,7 @@ impl Gateway {
             tracing::debug!(all_taken = taken.is_ok(), "listeners closed");
         }
         self.stop.cancel();
+        self.servers.shutdown().await;
         self.ledger.close().await;
         tracing::info!("drained");
         ended

@@ -26,6 +26,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::backends;
+use crate::backends::mcp::{FilePins, MemoryPins, Pins, Servers};
 use crate::config::{Config, Keeps, Listen};
 use crate::engine::{Engine, Parts};
 use crate::frontends::{Body, Doors, FrontEnds};
@@ -94,6 +96,7 @@ struct Gateway {
     health: Arc<Health>,
     records: Records,
     ledger: Arc<Ledger>,
+    servers: Arc<Servers>,
     secrets: Secrets,
     server: Server,
     front_ends: FrontEnds,
@@ -175,7 +178,8 @@ async fn prepare(
     health.policy_loaded();
     // Before anybody can ask: what an earlier process left open is unknown by then.
     let ledger = ledger(&config, &metrics, &health).await?;
-    let engine = engine(snapshot, &metrics, &records, (&ledger, &tasks));
+    let servers = servers(&config, &metrics).await?;
+    let engine = engine(snapshot, &metrics, &records, (&ledger, &tasks), &servers);
     let stop = CancellationToken::new();
     let unless_done = stop.clone().drop_guard(); // a start that fails leaves no listener behind
     let health_address = health::serve(config.health, health.clone(), stop.clone()).await?;
@@ -193,6 +197,7 @@ async fn prepare(
         health,
         records,
         ledger,
+        servers,
         secrets,
         stop,
         reload,
@@ -203,6 +208,7 @@ async fn prepare(
     tokio::spawn(policy::follow(gateway.clone(), watcher, force));
     tokio::spawn(gateway.clone().sweep());
     gateway.tasks.spawn(gateway.engine.clone().ask_about_left());
+    tokio::spawn(gateway.clone().follow_servers());
     unless_done.disarm();
     Ok(Prepared { gateway, listeners: bound, data, health: health_address, admin })
 }
@@ -212,8 +218,9 @@ fn engine(
     metrics: &Arc<Metrics>,
     records: &Records,
     (ledger, tasks): (&Arc<Ledger>, &TaskTracker),
+    servers: &Arc<Servers>,
 ) -> Arc<Engine> {
-    Engine::new(Parts {
+    let parts = Parts {
         snapshot,
         state: State::new(metrics.clone()),
         runs: Runs::new(metrics.clone()),
@@ -221,7 +228,24 @@ fn engine(
         metrics: metrics.clone(),
         recorder: records.recorder(),
         tasks: tasks.clone(),
-    })
+    };
+    Engine::new(parts, servers.clone())
+}
+
+/// MCP servers live on this runtime, whatever worker their calls come from.
+async fn servers(config: &Config, metrics: &Arc<Metrics>) -> Result<Arc<Servers>, StartError> {
+    let pins: Arc<dyn Pins> = match config.store {
+        Keeps::Memory => Arc::new(MemoryPins::default()),
+        Keeps::Sqlite => {
+            let folder = config.state.clone();
+            let opened = tokio::task::spawn_blocking(move || FilePins::open(&folder)).await;
+            let failed = |why: String| StartError::Store(format!("pinned definitions: {why}"));
+            let opened = opened.map_err(|error| failed(error.to_string()))?;
+            Arc::new(opened.map_err(|error| failed(error.to_string()))?)
+        }
+    };
+    let runtime = tokio::runtime::Handle::current();
+    Ok(Servers::new(backends::mcp::Parts { metrics: metrics.clone(), runtime, pins }))
 }
 
 /// A store that is damaged ends nothing: reads go on, and no write is taken for new.
@@ -329,6 +353,22 @@ impl Gateway {
         loop {
             tokio::select! {
                 _ = ticks.tick() => self.health.beat(worker),
+                () = self.stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// What MCP servers offer meets the policy in force anew whenever it changes.
+    async fn follow_servers(self) {
+        let mut changes = self.servers.changes();
+        // Heard of before anybody listened.
+        changes.mark_changed();
+        loop {
+            tokio::select! {
+                changed = changes.changed() => match changed {
+                    Ok(()) => self.engine.rebind(),
+                    Err(_) => return,
+                },
                 () = self.stop.cancelled() => return,
             }
         }

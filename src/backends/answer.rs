@@ -103,7 +103,7 @@ pub(super) fn error_text(policy: &ResultPolicy, body: &[u8]) -> String {
     }
 }
 
-fn reduced(policy: &ResultPolicy, value: Value) -> Value {
+pub(super) fn reduced(policy: &ResultPolicy, value: Value) -> Value {
     let mut value = if policy.select.is_empty() {
         value
     } else {

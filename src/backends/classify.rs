@@ -3,6 +3,8 @@
 //! Three questions, each with its own axis: may the same request do better later (class), did it happen
 //! (delivery), what does it say of the tool's health. A write is "not executed" only with named evidence.
 
+pub(super) mod mcp;
+
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
@@ -174,6 +176,16 @@ pub fn status(
     promises: Promises<'_>,
     now: SystemTime,
 ) -> Failed {
+    status_told(status, retry_after(headers, now), text, promises)
+}
+
+/// The same, where `Retry-After` has been read already.
+fn status_told(
+    status: u16,
+    retry_after: Option<Duration>,
+    text: &str,
+    promises: Promises<'_>,
+) -> Failed {
     let (code, class, delivery, health) = match status {
         300..=399 => {
             (FailCode::UpstreamRedirect, Class::Permanent, Delivery::Refused, Verdict::Good)
@@ -187,7 +199,7 @@ pub fn status(
         _ => (FailCode::UpstreamProtocolError, Class::Permanent, Delivery::Unknown, Verdict::Bad),
     };
     let (delivery, evidence) = promised(status, delivery, promises);
-    let told = if matches!(status, 429 | 503) { retry_after(headers, now) } else { None };
+    let told = retry_after.filter(|_| matches!(status, 429 | 503));
     // Zero and the past tell no time to wait for: the computed back-off stands, and nobody else has to wait.
     let at_once = told.is_some_and(|wait| wait.is_zero());
     let retry_after = told.filter(|wait| !wait.is_zero());

@@ -6,7 +6,6 @@ pub mod classify;
 mod credentials;
 pub mod http;
 mod key;
-#[expect(dead_code, reason = "the words of links, before the first link")]
 pub mod mcp;
 mod template;
 
@@ -24,6 +23,7 @@ use crate::policy::snapshot::Tool;
 #[derive(Debug, Clone)]
 pub enum Backend {
     Http(http::Http),
+    Mcp(mcp::McpBackend),
 }
 
 impl Backend {
@@ -41,12 +41,14 @@ impl Service<ToolCall> for Backend {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failed>> {
         match self {
             Backend::Http(http) => http.poll_ready(cx),
+            Backend::Mcp(mcp) => mcp.poll_ready(cx),
         }
     }
 
     fn call(&mut self, call: ToolCall) -> Self::Future {
         match self {
             Backend::Http(http) => http.call(call),
+            Backend::Mcp(mcp) => mcp.call(call),
         }
     }
 }

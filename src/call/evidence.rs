@@ -16,6 +16,16 @@ pub enum Evidence {
     PolicyStatus(u16),
     /// The tool's own read said so, twice.
     Query,
+    /// The server answered with this JSON-RPC error, which it gives before it acts.
+    JsonRpc(i64),
+    /// The server did not know the session that the request named (HTTP 404, or 400).
+    Session(u16),
+    /// The child had ended before a byte of the request's line went out.
+    ChildGoneBeforeLine,
+    /// The server asked for input and left nothing in flight.
+    InputRequired,
+    /// The tool's policy promises that its own errors mean so (`write.is_error: not_executed`).
+    PolicyIsError,
 }
 
 impl fmt::Display for Evidence {
@@ -29,6 +39,11 @@ impl fmt::Display for Evidence {
             Evidence::Redirect => f.write_str("redirect"),
             Evidence::Query => f.write_str("query"),
             Evidence::PolicyStatus(n) => write!(f, "policy_status_{n}"),
+            Evidence::JsonRpc(n) => write!(f, "jsonrpc_{n}"),
+            Evidence::Session(n) => write!(f, "session_{n}"),
+            Evidence::ChildGoneBeforeLine => f.write_str("child_gone_before_line"),
+            Evidence::InputRequired => f.write_str("input_required"),
+            Evidence::PolicyIsError => f.write_str("policy_is_error"),
         }
     }
 }

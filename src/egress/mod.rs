@@ -90,7 +90,8 @@ impl Egress {
             metrics,
         };
         let of_tools = snapshot.tools.values().map(|tool| &tool.upstream);
-        for upstream in snapshot.upstreams.values().chain(of_tools) {
+        let of_servers = snapshot.mcp_servers.values().map(|server| &server.upstream);
+        for upstream in snapshot.upstreams.values().chain(of_servers).chain(of_tools) {
             if egress.ways.contains_key(&upstream.name) {
                 continue;
             }

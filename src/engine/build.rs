@@ -8,6 +8,7 @@ use tower::ServiceExt;
 
 use super::routes::Routes;
 use crate::backends::Backend;
+use crate::backends::mcp::Servers;
 use crate::call::{Effect, ToolCall, Verdict, judge};
 use crate::egress::{Egress, SendError};
 use crate::layers::stack::{
@@ -15,15 +16,51 @@ use crate::layers::stack::{
     write_stack_with,
 };
 use crate::layers::state::ProbeWay;
-use crate::policy::snapshot::{Probe, Snapshot, Tool};
-use crate::telemetry::metrics::{Labels, ToolLabel};
+use crate::policy::bind;
+use crate::policy::snapshot::{Probe, Snapshot, Target, Tool};
+use crate::telemetry::metrics::{Labels, Metrics, ToolLabel};
 
-/// Routes to the real tools; idle connections of unchanged upstreams come along from the routes before.
-pub(super) fn real(gates: &Gates, before: Option<&Routes>) -> Routes {
-    let previous = before.and_then(|routes| routes.egress.as_deref());
-    let egress = Egress::new(&gates.snapshot, previous, gates.metrics.clone());
+/// The door outwards of a policy, told to the MCP servers; idle connections of unchanged upstreams come along from the
+/// one before. `None`: no real back ends.
+pub(super) fn egress(
+    base: &Arc<Snapshot>,
+    previous: Option<&Egress>,
+    metrics: &Arc<Metrics>,
+    servers: Option<&Arc<Servers>>,
+) -> Option<Arc<Egress>> {
+    let servers = servers?;
+    let egress = Egress::new(base, previous, metrics.clone());
+    servers.adopt(base, &egress);
+    Some(egress)
+}
+
+/// The policy with the tools that its servers offer, as last heard.
+pub(super) fn bound(
+    base: &Arc<Snapshot>,
+    before: Option<&Snapshot>,
+    servers: Option<&Arc<Servers>>,
+) -> Arc<Snapshot> {
+    match servers {
+        Some(servers) => bind::rebind(base, &servers.catalogs(), before),
+        None => base.clone(),
+    }
+}
+
+/// Routes to the real tools.
+pub(super) fn real(gates: &Gates, egress: Option<&Arc<Egress>>, servers: &Arc<Servers>) -> Routes {
+    let made;
+    let egress = match egress {
+        Some(egress) => egress,
+        None => {
+            made = Egress::new(&gates.snapshot, None, gates.metrics.clone());
+            &made
+        }
+    };
     let response_bytes = gates.snapshot.limits.response_bytes;
-    let inner = |tool: &Arc<Tool>| Backend::http(tool, &egress, response_bytes);
+    let inner = |tool: &Arc<Tool>| match &tool.target {
+        Target::Http(_) => Backend::http(tool, egress, response_bytes),
+        Target::Mcp(_) => Backend::Mcp(servers.tool(tool)),
+    };
     routes(gates, Some(egress.clone()), &inner)
 }
 
@@ -143,7 +180,12 @@ pub(super) fn labels(snapshot: &Snapshot) -> Labels {
         revision: snapshot.revision.to_string(),
         tools: snapshot.tools.values().map(tool).collect(),
         agents: snapshot.agents.keys().map(|agent| agent.as_str().to_owned()).collect(),
-        upstreams: snapshot.upstreams.keys().map(|name| name.as_str().to_owned()).collect(),
+        upstreams: snapshot
+            .upstreams
+            .keys()
+            .chain(snapshot.mcp_servers.keys())
+            .map(|name| name.as_str().to_owned())
+            .collect(),
         agent_label: snapshot.agent_label,
     }
 }

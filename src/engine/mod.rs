@@ -26,6 +26,7 @@ use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::backends::mcp::Servers;
 use crate::call::batch::{Paired, Turn};
 use crate::call::code::DenyCode;
 use crate::call::side::ServerEvent;
@@ -34,6 +35,7 @@ use crate::call::{
     AgentId, CallId, CallerKey, Denied, Digest, Dimension, Effect, FrontEnd, OperationId, Outcome,
     Payload, RunId, Side, ToolName,
 };
+use crate::egress::Egress;
 use crate::layers::stack::{Gates, Inner};
 use crate::layers::state::State;
 use crate::ledger::Ledger;
@@ -154,8 +156,8 @@ pub struct Parts {
     pub tasks: TaskTracker,
 }
 
-/// Makes the routes of a snapshot; the second argument are those in force, if any.
-type Build = Box<dyn Fn(&Gates, Option<&Routes>) -> Routes + Send + Sync>;
+/// Makes the routes of a snapshot; the second argument is the door outwards, where there are real back ends.
+type Build = Box<dyn Fn(&Gates, Option<&Arc<Egress>>) -> Routes + Send + Sync>;
 
 pub struct Engine {
     current: Current,
@@ -169,8 +171,10 @@ pub struct Engine {
     /// What becomes known while nobody asks; whoever learns something of a server says it here.
     events: broadcast::Sender<ServerEvent>,
     build: Build,
-    /// One policy at a time.
-    installing: Mutex<()>,
+    /// MCP servers, where there are real back ends.
+    servers: Option<Arc<Servers>>,
+    /// The policy in force as it was written, without the tools that servers offer. One at a time is put in force.
+    base: Mutex<Arc<Snapshot>>,
 }
 
 impl fmt::Debug for Engine {
@@ -191,9 +195,12 @@ impl StateSource for Source {
 }
 
 impl Engine {
-    /// An engine whose tools are the real back ends. The first policy is in force when it returns.
-    pub fn new(parts: Parts) -> Arc<Self> {
-        Self::with_build(parts, Box::new(build::real))
+    /// An engine whose tools are the real back ends. The first policy is in force when it returns; tools of MCP servers
+    /// come as they are heard of, by [`Engine::rebind`].
+    pub fn new(parts: Parts, servers: Arc<Servers>) -> Arc<Self> {
+        let real = servers.clone();
+        let build: Build = Box::new(move |gates, egress| build::real(gates, egress, &real));
+        Self::with_build(parts, build, Some(servers))
     }
 
     /// An engine with other innermost services in place of the back ends; every layer above them is the real one.
@@ -201,12 +208,15 @@ impl Engine {
         parts: Parts,
         inner: impl Fn(&Arc<Tool>) -> S + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Self::with_build(parts, Box::new(move |gates, _| build::routes(gates, None, &inner)))
+        let build: Build = Box::new(move |gates, _| build::routes(gates, None, &inner));
+        Self::with_build(parts, build, None)
     }
 
-    fn with_build(parts: Parts, build: Build) -> Arc<Self> {
-        let Parts { snapshot, state, runs, ledger, metrics, recorder, tasks } = parts;
+    fn with_build(parts: Parts, build: Build, servers: Option<Arc<Servers>>) -> Arc<Self> {
+        let Parts { snapshot: base, state, runs, ledger, metrics, recorder, tasks } = parts;
         let draining = CancellationToken::new();
+        let egress = build::egress(&base, None, &metrics, servers.as_ref());
+        let snapshot = build::bound(&base, None, servers.as_ref());
         state.adopt(&snapshot);
         metrics.load(&build::labels(&snapshot));
         let gates = Gates {
@@ -219,8 +229,7 @@ impl Engine {
             tasks: tasks.clone(),
             draining: draining.clone(),
         };
-        let current = Current::new(build(&gates, None));
-        let installing = Mutex::new(());
+        let current = Current::new(build(&gates, egress.as_ref()));
         let engine = Arc::new(Self {
             current,
             state,
@@ -230,20 +239,39 @@ impl Engine {
             recorder,
             tasks,
             draining,
-            events: broadcast::Sender::new(mcp::MAX_EVENTS),
+            events: events_of(servers.as_ref()),
             build,
-            installing,
+            servers,
+            base: Mutex::new(base),
         });
         engine.metrics.set_state_source(Arc::new(Source(Arc::downgrade(&engine))));
         engine
     }
 
     /// Puts a policy in force, as a whole. Requests that have begun end under the one they began with.
-    pub fn install(&self, snapshot: Arc<Snapshot>) {
-        let _one_at_a_time = self.installing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Before the stacks: they look up their handles and their state while they are built.
-        self.state.adopt(&snapshot);
+    pub fn install(&self, base: Arc<Snapshot>) {
+        let mut in_force = self.base.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.current.load();
+        let previous = before.egress.as_deref();
+        let egress = build::egress(&base, previous, &self.metrics, self.servers.as_ref());
+        let snapshot = build::bound(&base, Some(&before.snapshot), self.servers.as_ref());
         self.metrics.load(&build::labels(&snapshot));
+        self.put_in_force(snapshot, egress.as_ref());
+        *in_force = base;
+    }
+
+    /// The same policy over what servers offer now. Called when [`Servers::changes`] has risen.
+    pub fn rebind(&self) {
+        let base = self.base.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.current.load();
+        let snapshot = build::bound(&base, Some(&before.snapshot), self.servers.as_ref());
+        self.metrics.relabel(&build::labels(&snapshot));
+        self.put_in_force(snapshot, before.egress.as_ref());
+    }
+
+    /// Metrics know the names by now; state comes before the stacks: they look up both while they are built.
+    fn put_in_force(&self, snapshot: Arc<Snapshot>, egress: Option<&Arc<Egress>>) {
+        self.state.adopt(&snapshot);
         let gates = Gates {
             snapshot,
             state: self.state.clone(),
@@ -254,8 +282,7 @@ impl Engine {
             tasks: self.tasks.clone(),
             draining: self.draining.clone(),
         };
-        let routes = (self.build)(&gates, Some(&self.current.load()));
-        self.current.store(routes);
+        self.current.store((self.build)(&gates, egress));
         // Nobody listening is no fault.
         drop(self.events.send(ServerEvent::ToolsChanged));
     }
@@ -323,6 +350,10 @@ impl Engine {
         }
         Asking::new(self, asker)
     }
+}
+
+fn events_of(servers: Option<&Arc<Servers>>) -> broadcast::Sender<ServerEvent> {
+    servers.map_or_else(|| broadcast::Sender::new(mcp::MAX_EVENTS), |servers| servers.events())
 }
 
 fn draining() -> Denied {

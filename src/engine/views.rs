@@ -5,12 +5,13 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{Engine, RunSummary, RunView, ToolInfo, draining};
+use crate::backends::mcp::ServerView;
 use crate::call::code::DenyCode;
 use crate::call::turn::LoopState;
 use crate::call::{AgentId, Denied, RunId, ToolName};
 use crate::policy::snapshot::{Agent, RunPolicy, Snapshot, Target, Tool};
 use crate::run::Run;
-use crate::telemetry::metrics::{StateSource, StateView};
+use crate::telemetry::metrics::{McpServerView, StateSource, StateView};
 
 impl Engine {
     /// In order of name, and how many are hidden (their own definition is broken). An open circuit hides nothing.
@@ -90,6 +91,12 @@ impl StateSource for Engine {
             review_oldest,
             store_writable: self.ledger.writable(),
             store_bytes: self.ledger.store_bytes(),
+            mcp_servers: self
+                .servers
+                .iter()
+                .flat_map(|servers| servers.views())
+                .map(|view| seen(&view))
+                .collect(),
             ..self.state.view()
         }
     }
@@ -113,4 +120,15 @@ fn chosen<'a>(agent: &'a Agent, budget: Option<&str>) -> Result<&'a Arc<RunPolic
 
 fn view(run: &Run) -> RunView {
     RunView { run: run.id().clone(), state: run.state(), budgets: run.budgets(Instant::now()) }
+}
+
+fn seen(server: &ServerView) -> McpServerView {
+    McpServerView {
+        up: server.up,
+        tools: server.tools as u64,
+        left_out: server.left_out.len() as u64,
+        drifted: server.drifts.len() as u64,
+        sessions: server.sessions as u64,
+        server: server.server.as_str().to_owned(),
+    }
 }

@@ -18,6 +18,10 @@ impl Gate for Allowlist {
     fn admit(&self, call: &ToolCall) -> Result<(), Denied> {
         let agent = self.0.agents.get(&call.agent);
         match agent {
+            Some(agent) if agent.allowed.contains_key(&call.tool) && self.waits(&call.tool) => {
+                call.trace.note().rule = Some("allowlist: quarantined".into());
+                Err(quarantined(&call.tool))
+            }
             Some(agent) if self.usable(agent, &call.tool) => {
                 if let Some(rule) = agent.allowed.get(&call.tool) {
                     call.trace.note().rule = Some(format!("allowlist {rule}").into());
@@ -35,6 +39,11 @@ impl Allowlist {
     /// Allowed, and there: a tool whose own definition is broken is not there.
     fn usable(&self, agent: &Agent, tool: &ToolName) -> bool {
         agent.allowed.contains_key(tool) && self.0.tools.contains_key(tool)
+    }
+
+    /// Its definition is not the one that was trusted, and waits for a person. Known to those alone who may call it.
+    fn waits(&self, tool: &ToolName) -> bool {
+        self.0.quarantined.contains_key(tool)
     }
 
     fn unlisted(&self, agent: Option<&Agent>, call: &ToolCall) -> Denied {
@@ -61,4 +70,11 @@ impl Allowlist {
         };
         Denied::new(code, message).detail(Detail::Tools(tools))
     }
+}
+
+fn quarantined(tool: &ToolName) -> Denied {
+    let message = format!(
+        "the definition of tool `{tool}` has changed since it was trusted; a person must look at it first"
+    );
+    Denied::new(DenyCode::ToolQuarantined, message)
 }

@@ -172,13 +172,20 @@ fn evidence(text: &str) -> Option<Evidence> {
         Evidence::RefusedStream,
         Evidence::GoAway,
         Evidence::Redirect,
+        Evidence::Query,
+        Evidence::ChildGoneBeforeLine,
+        Evidence::InputRequired,
+        Evidence::PolicyIsError,
     ];
     let status = |prefix: &str| text.strip_prefix(prefix)?.parse::<u16>().ok();
+    let code = text.strip_prefix("jsonrpc_").and_then(|code| code.parse().ok());
     fixed
         .into_iter()
         .find(|one| one.to_string() == text)
         .or_else(|| status("policy_status_").map(Evidence::PolicyStatus))
         .or_else(|| status("status_").map(Evidence::Status))
+        .or_else(|| status("session_").map(Evidence::Session))
+        .or_else(|| code.map(Evidence::JsonRpc))
 }
 
 /// 64 hexadecimal digits.

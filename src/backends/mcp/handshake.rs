@@ -53,11 +53,7 @@ pub(super) fn initialized(result: &Value) -> Result<Met, String> {
                 "`initialize` was answered with the revision `{told}`, which is not spoken here"
             )
         })?;
-    Ok(Met {
-        revision,
-        capabilities: result.get("capabilities").cloned().unwrap_or_else(empty),
-        instructions: answer.instructions.map(Arc::from),
-    })
+    Ok(Met { revision, capabilities: result.get("capabilities").cloned().unwrap_or_else(empty) })
 }
 
 /// What an answer to `server/discover` agrees on: the newest revision of both. `Ok(None)`: a modern server with which
@@ -70,7 +66,6 @@ pub(super) fn discovered(result: &Value, offered: &[Revision]) -> Result<Option<
     Ok(Some(Met {
         revision,
         capabilities: result.get("capabilities").cloned().unwrap_or_else(empty),
-        instructions: answer.instructions.map(Arc::from),
     }))
 }
 
@@ -128,7 +123,9 @@ mod tests {
 
     #[test]
     fn a_modern_request_says_who_speaks_and_keeps_what_was_there() {
-        let params = json!({"name": "x", "_meta": {"a.example/k": 1.50}});
+        let text = br#"{"name":"x","_meta":{"a.example/k":1.50}}"#;
+        let params = crate::strict_json::parse(text, crate::strict_json::Limits::answer(100));
+        let params = params.expect("sound");
         let params = modern(params, Revision::V2026_07_28, &json!({"sampling": {}}));
         let meta = params.get("_meta").expect("there");
         assert_eq!(meta.get("a.example/k").map(ToString::to_string).as_deref(), Some("1.50"));

@@ -1,5 +1,5 @@
 //! One wire to one server: an inner session, whatever carries it. What goes in, what comes back, and how an exchange
-//! ends that gets no answer. Nothing here judges: [`super::super::classify`] does.
+//! ends that gets no answer. Nothing here judges: [`crate::backends::classify`] does.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::http::HttpLink;
 use crate::call::{Progress, SendGate};
 use crate::egress::SendError;
 use crate::mcp::jsonrpc::{ErrorReply, Notification, Request};
@@ -45,7 +46,7 @@ pub(super) enum Reply {
 
 /// How an exchange ended without an answer.
 #[derive(Debug)]
-pub(super) enum Lost {
+pub(in crate::backends) enum Lost {
     Send(SendError),
     /// An HTTP status that is no success, with a bounded piece of its text.
     Status {
@@ -61,6 +62,7 @@ pub(super) enum Lost {
     TooLarge(usize),
     /// The server does not know the inner session (any more); the next request opens another. It did nothing.
     SessionGone(u16),
+    #[expect(dead_code, reason = "the way of children comes with their link")]
     /// The child has ended; `written` = at least one byte of the request's line had gone out.
     ChildGone {
         written: bool,
@@ -89,5 +91,60 @@ pub(super) struct Met {
     pub(super) revision: Revision,
     /// `capabilities` as the server declared them.
     pub(super) capabilities: Value,
-    pub(super) instructions: Option<Arc<str>>,
+}
+
+/// The wire of one inner session. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) enum Link {
+    Http(HttpLink),
+}
+
+impl Link {
+    /// Opens what is not open, and tells what was agreed on.
+    pub(super) async fn open(&self) -> Result<Arc<Met>, Lost> {
+        match self {
+            Link::Http(link) => link.open().await,
+        }
+    }
+
+    /// One request, sent once. Opens what is not open.
+    pub(super) async fn request(&self, wire: Wire<'_>) -> Result<Reply, Lost> {
+        match self {
+            Link::Http(link) => link.request(wire).await,
+        }
+    }
+
+    /// Hears what the server says when nobody asks, until the session is over; a link whose one stream carries all
+    /// of it returns at once. `gone`: a stream broke off, and what it told may be missing.
+    pub(super) async fn listen(&self, inbound: Arc<dyn Inbound>, gone: impl Fn() + Send) {
+        match self {
+            Link::Http(link) => link.listen(inbound, gone).await,
+        }
+    }
+
+    /// Ends the session; never waits.
+    pub(super) fn close(&self) {
+        match self {
+            Link::Http(link) => link.close(),
+        }
+    }
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Lost::Send(error) => write!(f, "the server could not be reached: {error:?}"),
+            Lost::Status { status, text, .. } => {
+                let text: String = text.chars().take(120).collect();
+                write!(f, "HTTP status {status}: {text}")
+            }
+            Lost::StreamEnded(why) => write!(f, "its answer broke off: {why}"),
+            Lost::NotMcp(why) | Lost::Unusable(why) => f.write_str(why),
+            Lost::TooLarge(limit) => write!(f, "its answer is over {limit} bytes"),
+            Lost::SessionGone(status) => write!(f, "the session was forgotten (HTTP {status})"),
+            Lost::ChildGone { .. } => f.write_str("its process ended"),
+            Lost::Busy => f.write_str("all sessions are in use"),
+            Lost::Down(inner) => write!(f, "no session: {inner}"),
+        }
+    }
 }

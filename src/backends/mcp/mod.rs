@@ -1,4 +1,187 @@
 //! Servers of tools that speak MCP: inner sessions, catalogs, calls. One dead server never touches another.
+//!
+//! [`Servers`] outlives every policy. It connects and lists in the background; the policy's rules make tools of what is
+//! listed, and a call of such a tool goes through the very same layers as any other.
 
+mod call;
+mod caller;
+mod catalog;
+mod door;
+mod drops;
 mod handshake;
+mod http;
 mod link;
+mod pins;
+mod result;
+mod server;
+mod sessions;
+mod silent;
+mod watcher;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{broadcast, watch};
+use tokio_util::task::TaskTracker;
+
+pub use self::call::McpBackend;
+pub use self::catalog::Drift;
+use self::door::Door;
+use self::drops::Drops;
+pub(in crate::backends) use self::link::Lost;
+pub use self::pins::{FilePins, MemoryPins, Pinned, Pins, digest};
+pub use self::server::ServerView;
+use self::server::{Server, Shared};
+use crate::call::side::ServerEvent;
+use crate::call::{AgentId, UpstreamName};
+use crate::egress::Egress;
+use crate::policy::bind::Catalog;
+use crate::policy::snapshot::{McpServer, Snapshot, Target, Tool};
+use crate::telemetry::metrics::Metrics;
+
+/// Events that wait for one listener; one that falls behind hears that it has.
+pub const MAX_EVENTS: usize = 1024;
+/// For farewells to servers at the end of the process.
+const FAREWELLS: Duration = Duration::from_secs(2);
+
+/// What [`Servers`] are made of.
+#[derive(Debug)]
+pub struct Parts {
+    pub metrics: Arc<Metrics>,
+    /// Where connections live that outlast a call.
+    pub runtime: tokio::runtime::Handle,
+    pub pins: Arc<dyn Pins>,
+}
+
+/// All MCP servers of the policy in force.
+#[derive(Debug)]
+pub struct Servers {
+    servers: Mutex<HashMap<UpstreamName, Arc<Server>>>,
+    shared: Shared,
+}
+
+impl Servers {
+    pub fn new(parts: Parts) -> Arc<Self> {
+        let Parts { metrics, runtime, pins } = parts;
+        let shared = Shared {
+            pins,
+            drops: Arc::new(Drops::new(metrics)),
+            events: broadcast::Sender::new(MAX_EVENTS),
+            changed: watch::Sender::new(0),
+            runtime,
+            tasks: TaskTracker::new(),
+        };
+        Arc::new(Self { servers: Mutex::default(), shared })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<UpstreamName, Arc<Server>>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> Vec<Arc<Server>> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn named(&self, name: &UpstreamName) -> Option<Arc<Server>> {
+        self.lock().get(name).cloned()
+    }
+
+    /// Takes over a policy: servers whose section is unchanged stay connected, the others begin anew or end. Never
+    /// waits: listing goes on in the background.
+    pub fn adopt(&self, base: &Arc<Snapshot>, egress: &Arc<Egress>) {
+        let response_bytes = base.limits.response_bytes;
+        let mut servers = self.lock();
+        let mut old = std::mem::take(&mut *servers);
+        for (name, rules) in &base.mcp_servers {
+            let unchanged = |one: &Arc<Server>| one.rules().section == rules.section;
+            let kept = old.get(name).is_some_and(unchanged).then(|| old.remove(name)).flatten();
+            let server = match kept {
+                Some(server) => {
+                    server.adopt(rules);
+                    if let Some(door) = server.door() {
+                        door.renew(egress.way(&rules.upstream), response_bytes);
+                    }
+                    server
+                }
+                None => self.begin(rules, egress, response_bytes),
+            };
+            servers.insert(name.clone(), server);
+        }
+        drop(servers);
+        for server in old.values() {
+            server.leave();
+        }
+    }
+
+    fn begin(
+        &self,
+        rules: &Arc<McpServer>,
+        egress: &Arc<Egress>,
+        response_bytes: usize,
+    ) -> Arc<Server> {
+        let Shared { tasks, runtime, .. } = &self.shared;
+        let door = server::is_http(rules).then(|| {
+            let way = egress.way(&rules.upstream);
+            Door::new(rules, way, response_bytes, tasks, runtime)
+        });
+        Server::new(rules, door, self.shared.clone())
+    }
+
+    /// What each server offers, as last heard; one that was never heard of is missing.
+    pub fn catalogs(&self) -> HashMap<UpstreamName, Arc<Catalog>> {
+        let servers = self.all();
+        servers.iter().filter_map(|one| Some((one.name().clone(), one.catalog()?))).collect()
+    }
+
+    /// Rises with every change of a catalog.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.changed.subscribe()
+    }
+
+    /// What becomes known while nobody asks.
+    pub fn events(&self) -> broadcast::Sender<ServerEvent> {
+        self.shared.events.clone()
+    }
+
+    /// The way to a tool. Its calls end with the server they began with.
+    pub fn tool(&self, tool: &Arc<Tool>) -> McpBackend {
+        let server = match &tool.target {
+            Target::Mcp(mcp) => self.named(&mcp.server.name),
+            Target::Http(_) => None,
+        };
+        McpBackend::new(tool, server)
+    }
+
+    /// Closes the inner sessions that hung on an agent's session.
+    pub fn session_over(&self, agent: &AgentId, session: &str) {
+        for server in self.all() {
+            server.sessions.over(agent, session);
+        }
+    }
+
+    /// Every server, for people and metrics, by name.
+    pub fn views(&self) -> Vec<ServerView> {
+        let mut views: Vec<ServerView> = self.all().iter().map(|one| one.view()).collect();
+        views.sort_by(|a, b| a.server.cmp(&b.server));
+        views
+    }
+
+    /// A person takes a changed definition for what it is now. `false`: there is no such change, or it cannot be kept.
+    /// Blocks for a write to the disk.
+    pub fn approve(&self, server: &UpstreamName, tool: &str) -> bool {
+        self.named(server).is_some_and(|server| server.approve(tool))
+    }
+
+    /// Ends everything: sessions are told farewell.
+    pub async fn shutdown(&self) {
+        let servers: Vec<_> = self.lock().drain().map(|(_, server)| server).collect();
+        for server in &servers {
+            server.leave();
+        }
+        self.shared.tasks.close();
+        if tokio::time::timeout(FAREWELLS, self.shared.tasks.wait()).await.is_err() {
+            tracing::debug!("farewells to MCP servers were cut short");
+        }
+    }
+}

@@ -57,6 +57,7 @@ impl Collector for StateCollector {
         let view = known.source.as_ref().map(|source| source.read()).unwrap_or_default();
         let mut families = tools(&known, &view);
         families.extend(upstreams(&known, &view));
+        families.extend(mcp_servers(&known, &view));
         families.extend(people(&known, &view));
         families.push(one(&table::CONCURRENCY_LIMIT, view.concurrency_limit as f64));
         families.push(one(&table::STORE_WRITABLE, f64::from(u8::from(view.store_writable))));
@@ -118,6 +119,23 @@ fn upstreams(known: &Known, view: &StateView) -> Vec<GaugeVec> {
         budget.with_label_values(&[&upstream.upstream]).set(tokens);
     }
     vec![state, budget]
+}
+
+fn mcp_servers(known: &Known, view: &StateView) -> Vec<GaugeVec> {
+    let up = family(&table::MCP_SERVER_UP);
+    let tools = family(&table::MCP_TOOLS);
+    let left_out = family(&table::MCP_LEFT_OUT);
+    let drifted = family(&table::MCP_DRIFTED);
+    let sessions = family(&table::MCP_SESSIONS);
+    for server in view.mcp_servers.iter().filter(|s| known.upstreams.contains(&s.server)) {
+        let name = [server.server.as_str()];
+        up.with_label_values(&name).set(f64::from(u8::from(server.up)));
+        tools.with_label_values(&name).set(server.tools as f64);
+        left_out.with_label_values(&name).set(server.left_out as f64);
+        drifted.with_label_values(&name).set(server.drifted as f64);
+        sessions.with_label_values(&name).set(server.sessions as f64);
+    }
+    vec![up, tools, left_out, drifted, sessions]
 }
 
 /// Runs and reviews: every known name is there, at 0 where nothing is open. A review of a tool that has left the

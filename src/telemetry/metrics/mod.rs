@@ -68,6 +68,7 @@ pub struct StateView {
     pub review_oldest: Option<SystemTime>,
     pub store_writable: bool,
     pub store_bytes: u64,
+    pub mcp_servers: Vec<McpServerView>,
 }
 
 #[derive(Debug, Clone)]
@@ -89,6 +90,16 @@ pub struct UpstreamStateView {
     pub upstream: String,
     pub breaker: &'static str,
     pub retry_budget_milli: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct McpServerView {
+    pub server: String,
+    pub up: bool,
+    pub tools: u64,
+    pub left_out: u64,
+    pub drifted: u64,
+    pub sessions: u64,
 }
 
 /// Handles of the names in force.
@@ -113,6 +124,7 @@ pub struct Metrics {
     batches: Counters,
     batches_rejected: Counters,
     egress_blocked: Counters,
+    mcp_dropped: Counters,
     unauthenticated: Counters,
     requests_rejected: Counters,
     reloads: Counters,
@@ -154,6 +166,7 @@ impl Metrics {
             batches: counters(&table::BATCHES),
             batches_rejected: counters(&table::BATCHES_REJECTED),
             egress_blocked: counters(&table::EGRESS_BLOCKED),
+            mcp_dropped: counters(&table::MCP_DROPPED),
             unauthenticated: counters(&table::UNAUTHENTICATED),
             requests_rejected: counters(&table::REQUESTS_REJECTED),
             reloads: counters(&table::RELOADS),
@@ -182,6 +195,12 @@ impl Metrics {
     /// Creates every series of these names at zero, drops those of names that are gone. The policy they come
     /// from is in force from here on. Names past the bound of series share `_overflow`, in the order given.
     pub fn load(&self, labels: &Labels) {
+        self.relabel(labels);
+        self.note_success();
+    }
+
+    /// The same for a policy that was in force already and meets other tools: no reload, so none is noted.
+    pub fn relabel(&self, labels: &Labels) {
         let mut room = Room::new(self.max_series, labels);
         let mut agents: Vec<&str> = labels.agents.iter().map(String::as_str).collect();
         if !labels.agent_label {
@@ -220,7 +239,6 @@ impl Metrics {
             info.reset();
             info.with_label_values(&[&labels.policy, &labels.revision]).set(1.0);
         }
-        self.note_success();
     }
 
     /// Puts the handles of these names in force and removes the series of the others.
@@ -302,6 +320,10 @@ impl Metrics {
     /// private, link_local, loopback, host, redirect, dns
     pub fn egress_blocked(&self, reason: &'static str) {
         self.egress_blocked.inc(&[reason]);
+    }
+    /// unknown_id, too_many_requests, not_wanted, stale_progress, malformed
+    pub fn mcp_message_dropped(&self, reason: &'static str) {
+        self.mcp_dropped.inc(&[reason]);
     }
     /// data, admin
     pub fn unauthenticated(&self, listener: &'static str) {

@@ -91,6 +91,7 @@ pub const BREAKER_STATES: &[&str] = &["closed", "open", "half_open", "isolated",
 const TOOL: Label = Label { name: "tool", values: Values::Tools };
 const AGENT: Label = Label { name: "agent", values: Values::Agents };
 const UPSTREAM: Label = Label { name: "upstream", values: Values::Upstreams };
+const SERVER: Label = Label { name: "server", values: Values::Upstreams };
 const OUTCOME: Label = Label { name: "outcome", values: Values::Closed(outcome_labels) };
 
 macro_rules! closed {
@@ -245,6 +246,17 @@ series! {
     EGRESS_BLOCKED "checkrein_egress_blocked_total" Kind::Counter,
         [closed!("reason", "private" "link_local" "loopback" "host" "redirect" "dns")],
         "Connections the egress guard did not make.";
+    MCP_SERVER_UP "checkrein_mcp_server_up" Kind::State, [SERVER],
+        "1 = the MCP server could be listed when it was last asked; 0 = what it offered last stands, or nothing.";
+    MCP_TOOLS "checkrein_mcp_tools" Kind::State, [SERVER], "Tools that the MCP server offers and that are sound by themselves.";
+    MCP_LEFT_OUT "checkrein_mcp_tools_left_out" Kind::State, [SERVER],
+        "Tools of the MCP server that are left out because their definition is broken.";
+    MCP_DRIFTED "checkrein_mcp_tools_drifted" Kind::State, [SERVER],
+        "Tools of the MCP server whose definition is not the one that was pinned.";
+    MCP_SESSIONS "checkrein_mcp_sessions" Kind::State, [SERVER], "Inner sessions with the MCP server, used or kept for use.";
+    MCP_DROPPED "checkrein_mcp_messages_dropped_total" Kind::Counter,
+        [closed!("reason", "unknown_id" "too_many_requests" "not_wanted" "stale_progress" "malformed")],
+        "Messages of MCP servers that nobody waited for.";
     UNAUTHENTICATED "checkrein_unauthenticated_total" Kind::Counter, [closed!("listener", "data" "admin")],
         "Requests without, or with a wrong, credential.";
     REQUESTS_REJECTED "checkrein_requests_rejected_total" Kind::Counter,

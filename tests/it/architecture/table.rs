@@ -140,7 +140,7 @@ pub(crate) const HOMES: &[(&str, &[&str])] = &[
             "ledger/secret",
         ],
     ),
-    ("tokio::spawn", &["app", "server", "backends/mcp_stdio", "egress/client", "cli"]), // egress: hyper's connection driver
+    ("tokio::spawn", &["app", "server", "backends/mcp", "egress/client", "cli"]), // egress: hyper's connection driver
     (
         ".spawn(",
         &[
@@ -165,12 +165,12 @@ pub(crate) const HOMES: &[(&str, &[&str])] = &[
             "layers/timeout",
             "ledger/resolver",
             "policy/watch",
-            "backends/mcp_stdio",
+            "backends/mcp", // a server's own `retry`, back-off of its stream; restarts of a child
             "server/accept",
             "cli",
         ],
     ),
-    ("tokio::process::", &["backends/mcp_stdio", "cli/run"]),
+    ("tokio::process::", &["backends/mcp", "cli/run"]),
     (
         "StatusCode::",
         &[

@@ -1,4 +1,7 @@
-//! MCP as agents meet it, through the real engine: every revision, over HTTP and over standard streams.
+//! MCP on both sides, through the real engine. As agents meet it: every revision, over HTTP and over standard streams.
+//! As servers meet it: scripted ones, over real sockets.
 
+mod faults;
 mod legacy;
 mod peer;
+mod rig;

@@ -1,0 +1,304 @@
+//! One call of a tool that an MCP server offers: arguments → `tools/call` in the caller's inner session → result, or how
+//! it failed. Sent once; a server's wish to be asked again is the retry layer's affair, and for a write nobody's.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use serde_json::{Map, Value, json};
+use tower::Service;
+
+use super::caller::{Caller, unanswered};
+use super::link::{Inbound, Lost, Reply, Wire};
+use super::result::{self, Judged};
+use super::server::Server;
+use super::sessions::{Held, Key as Owner};
+use crate::backends::classify::{self, Promises, mcp as judge};
+use crate::backends::key::Key;
+use crate::call::{Effect, Failed, Payload, Phase, Side, ToolCall, ToolResult};
+use crate::mcp::headers;
+use crate::mcp::jsonrpc::HEADER_MISMATCH;
+use crate::mcp::messages::InputRequired;
+use crate::mcp::version::Era;
+use crate::policy::snapshot::{McpTool, Target, Tool};
+
+/// Members of an agent's `_meta` that go on, bytes of their JSON together.
+const MAX_META: usize = 8 * 1024;
+/// How often one call may be asked for input.
+const MAX_ROUNDS: u32 = 10;
+
+/// The way to one tool of an MCP server. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct McpBackend(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    tool: Arc<Tool>,
+    /// `None`: the policy has left the server between two steps of an install.
+    server: Option<Arc<Server>>,
+}
+
+impl McpBackend {
+    pub(super) fn new(tool: &Arc<Tool>, server: Option<Arc<Server>>) -> Self {
+        Self(Arc::new(Inner { tool: tool.clone(), server }))
+    }
+}
+
+impl Service<ToolCall> for McpBackend {
+    type Response = ToolResult;
+    type Error = Failed;
+    type Future = Pin<Box<dyn Future<Output = Result<ToolResult, Failed>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failed>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: ToolCall) -> Self::Future {
+        let inner = self.0.clone();
+        Box::pin(async move {
+            let outcome = inner.attempt(&call).await;
+            if let Some(progress) = &call.progress {
+                progress.mark(Phase::Ended);
+            }
+            outcome
+        })
+    }
+}
+
+impl Inner {
+    async fn attempt(&self, call: &ToolCall) -> Result<ToolResult, Failed> {
+        let (Some(server), Target::Mcp(mcp)) = (&self.server, &self.tool.target) else {
+            return Err(classify::not_sent("a tool whose server is not in the policy"));
+        };
+        let side = call.side.as_ref();
+        let never = Side::default().cancelled;
+        let cancelled = side.map_or(&never, |side| &side.cancelled);
+        if cancelled.is_cancelled() {
+            return Err(judge::taken_back(self.tool.effect, false));
+        }
+        let mut outcome = match self.tool.effect {
+            // Whoever takes a read back ends it; dropping the exchange tells the server.
+            Effect::Read => tokio::select! {
+                biased;
+                outcome = self.exchange(call, server, mcp) => outcome,
+                () = cancelled.cancelled() => Err(judge::taken_back(Effect::Read, true)),
+            },
+            Effect::Write => self.write(call, server, mcp, cancelled).await,
+        };
+        if let Err(failed) = &mut outcome {
+            server.blot(&mut failed.message);
+        }
+        outcome
+    }
+
+    /// A write that is taken back before its gate has opened is not sent; after that its answer is waited for.
+    async fn write(
+        &self,
+        call: &ToolCall,
+        server: &Arc<Server>,
+        mcp: &McpTool,
+        cancelled: &tokio_util::sync::CancellationToken,
+    ) -> Result<ToolResult, Failed> {
+        let mut exchange = std::pin::pin!(self.exchange(call, server, mcp));
+        tokio::select! {
+            biased;
+            outcome = &mut exchange => return outcome,
+            () = cancelled.cancelled() => {}
+        }
+        if call.send_gate.as_ref().is_some_and(|gate| gate.withdraw()) {
+            return Err(judge::taken_back(Effect::Write, false));
+        }
+        exchange.await
+    }
+
+    async fn exchange(
+        &self,
+        call: &ToolCall,
+        server: &Arc<Server>,
+        mcp: &McpTool,
+    ) -> Result<ToolResult, Failed> {
+        let promises = Promises::of(&self.tool);
+        let lost = |lost| judge::lost(lost, promises);
+        let side = call.side.as_deref();
+        let owner = Owner::of(&call.agent, &call.run, side, mcp.server.share, mcp.server.may_ask);
+        let held = server.hold(owner).map_err(lost)?;
+        let modern = held.link.open().await.map_err(lost)?.revision.era() == Era::Modern;
+        let caller = Caller::new(call.side.clone(), &mcp.server, server);
+        let continued = side.and_then(|side| side.continuation.as_deref());
+        let mut asked = continued.map(|c| (c.responses.clone(), c.state.clone()));
+        let mut first = true;
+        for _ in 0..MAX_ROUNDS {
+            let mut params = self.params(call, mcp, &caller)?;
+            if let Some((responses, state)) = asked.take() {
+                params.insert("inputResponses".into(), responses);
+                if let Some(state) = state {
+                    params.insert("requestState".into(), Value::String(state.to_string()));
+                }
+            }
+            let reply = self.send(call, mcp, &held, &caller, (params, modern, first)).await;
+            first = false;
+            let reply = reply.map_err(lost)?;
+            let result = match reply {
+                Reply::Result(result) => result,
+                Reply::Error(error) => {
+                    if judge::is_unknown_tool(&error) || error.code == HEADER_MISMATCH {
+                        server.nudge();
+                    }
+                    return Err(result::refused(&error));
+                }
+            };
+            match result::judge(&self.tool, mcp, modern, result) {
+                Judged::Ended(ended) => {
+                    caller.over();
+                    return ended.map_err(|failed| *failed);
+                }
+                Judged::Asks(result) => match side {
+                    // An agent of that era answers by itself, in a continuation.
+                    Some(side) if side.modern => return Ok(result::asking(&result)),
+                    Some(_) | None => asked = Some(answers(&caller, mcp, &result).await?),
+                },
+            }
+        }
+        Err(result::cannot_be_asked(mcp))
+    }
+
+    async fn send(
+        &self,
+        call: &ToolCall,
+        mcp: &McpTool,
+        held: &Held,
+        caller: &Arc<Caller>,
+        (params, modern, first): (Map<String, Value>, bool, bool),
+    ) -> Result<Reply, Lost> {
+        let inbound: Arc<dyn Inbound> = caller.clone();
+        let never = Side::default().cancelled;
+        let pooled = self.tool.write.as_ref().is_none_or(|write| write.pooled);
+        let param_headers = match modern {
+            true => self.param_headers(call, mcp, params.get("arguments")),
+            false => Vec::new(),
+        };
+        let wire = Wire {
+            method: "tools/call",
+            params: Value::Object(params),
+            name: Some(&mcp.own_name),
+            param_headers,
+            fresh: self.tool.effect == Effect::Write && !pooled,
+            // A continuation goes on with what the gate was opened for.
+            gate: call.send_gate.as_ref().filter(|_| first),
+            progress: call.progress.as_ref(),
+            inbound: &inbound,
+            cancelled: match self.tool.effect {
+                Effect::Write => call.side.as_ref().map_or(&never, |side| &side.cancelled),
+                Effect::Read => &never,
+            },
+        };
+        held.link.request(wire).await
+    }
+
+    /// `arguments` as validated (an empty object where there are none: some servers fail on absence), and `_meta`.
+    fn params(
+        &self,
+        call: &ToolCall,
+        mcp: &McpTool,
+        caller: &Caller,
+    ) -> Result<Map<String, Value>, Failed> {
+        let arguments = match &call.payload {
+            Payload::Arguments(arguments) => arguments,
+            Payload::Malformed(_) | Payload::Unsupported { .. } => {
+                return Err(classify::not_sent(
+                    "arguments that did not parse reached the back end",
+                ));
+            }
+        };
+        let key = Key::of(&self.tool, call)?;
+        let keyed = key.and_then(|key| key.in_arguments(arguments.tree()));
+        let tree = keyed.as_ref().unwrap_or(arguments.tree());
+        let tree = if tree.is_null() { json!({}) } else { tree.clone() };
+        let mut params = Map::new();
+        params.insert("name".into(), Value::String(mcp.own_name.to_string()));
+        params.insert("arguments".into(), tree);
+        let meta = self.meta(call, mcp, caller)?;
+        if !meta.is_empty() {
+            params.insert("_meta".into(), Value::Object(meta));
+        }
+        Ok(params)
+    }
+
+    fn meta(
+        &self,
+        call: &ToolCall,
+        mcp: &McpTool,
+        caller: &Caller,
+    ) -> Result<Map<String, Value>, Failed> {
+        let mut meta = Map::new();
+        let mut left = MAX_META;
+        for (name, value) in call.side.iter().flat_map(|side| side.meta.iter()) {
+            let size = name.len() + value.to_string().len();
+            if result::of_the_hop(name) || size > left {
+                continue;
+            }
+            left -= size;
+            meta.insert(name.clone(), value.clone());
+        }
+        if let Some(name) = &mcp.meta_key {
+            let Some(key) = &call.sent_key else {
+                return Err(classify::not_sent("a write came to the back end without its key"));
+            };
+            meta.insert(name.to_string(), Value::String(key.as_str().to_owned()));
+        }
+        if let Some(token) = caller.progress_token() {
+            meta.insert("progressToken".into(), token.into());
+        }
+        Ok(meta)
+    }
+
+    /// Arguments that the server's schema wants in fields, then what the agent sent of fields that no schema of ours
+    /// knows.
+    fn param_headers(
+        &self,
+        call: &ToolCall,
+        mcp: &McpTool,
+        arguments: Option<&Value>,
+    ) -> Vec<(String, String)> {
+        let mut fields: Vec<(String, String)> = Vec::new();
+        for (pointer, name) in mcp.param_headers.iter() {
+            let text = match arguments.and_then(|arguments| arguments.pointer(pointer)) {
+                Some(Value::String(text)) => headers::encode(text).into_owned(),
+                Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
+                Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => continue,
+            };
+            fields.push((name.clone(), text));
+        }
+        let given = call.side.iter().flat_map(|side| side.param_headers.iter());
+        for (name, value) in given.take(headers::MAX_FORWARDED) {
+            let known = fields.iter().any(|(one, _)| one.eq_ignore_ascii_case(name));
+            let whole = format!("{}{name}", headers::PARAM_PREFIX);
+            if !known && headers::is_forwardable(&whole, value.as_bytes()) {
+                fields.push((name.clone(), value.clone()));
+            }
+        }
+        fields
+    }
+}
+
+/// Asks the agent on its open call what a modern server wants to know, one question a key.
+async fn answers(
+    caller: &Caller,
+    mcp: &McpTool,
+    result: &Value,
+) -> Result<(Value, Option<Arc<str>>), Failed> {
+    let broken = |why: String| classify::protocol(None, &why);
+    let asks = InputRequired::of(result).map_err(|wrong| broken(wrong.to_string()))?;
+    let mut responses = Map::new();
+    for ask in &asks.requests {
+        let Some(asking) = caller.ask(ask.kind.method(), ask.params.cloned()) else {
+            return Err(result::cannot_be_asked(mcp));
+        };
+        let answer = asking.await.or_else(|why| unanswered(ask.kind, &why));
+        match answer {
+            Ok(answer) => responses.insert(ask.key.to_owned(), answer),
+            Err(_) => return Err(result::cannot_be_asked(mcp)),
+        };
+    }
+    Ok((Value::Object(responses), asks.state.map(Arc::from)))
+}

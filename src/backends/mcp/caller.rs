@@ -1,0 +1,227 @@
+//! Who stands behind one call: what its server says beside the answer goes to the agent that made it, where the agent
+//! wants it and the policy lets it; everything else is let go, and counted.
+
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use super::drops::Drops;
+use super::link::Inbound;
+use super::server::Server;
+use super::silent;
+use crate::call::{NoAnswer, Side};
+use crate::mcp::jsonrpc::{ErrorReply, INTERNAL_ERROR, METHOD_NOT_FOUND, Notification, Request};
+use crate::mcp::messages::{AskKind, ClientCapabilities};
+use crate::policy::snapshot::McpServer;
+
+/// At most ten notes of progress a second and call: the last one wins.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// Levels of log messages, least urgent first (RFC 5424, as MCP spells them).
+const LEVELS: [&str; 8] =
+    ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+
+/// Our own progress tokens: integers, never twice in a process.
+static TOKENS: AtomicU64 = AtomicU64::new(1);
+
+/// The answer of an agent, to come.
+type Asking = Pin<Box<dyn Future<Output = Result<Value, NoAnswer>> + Send>>;
+
+#[derive(Debug)]
+pub(super) struct Caller {
+    side: Option<Arc<Side>>,
+    /// Rules of the policy that the call began under.
+    rules: Arc<McpServer>,
+    server: Arc<Server>,
+    token: u64,
+    progress: Mutex<Noted>,
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    /// Highest so far; a note that is not above it is dropped.
+    highest: Option<f64>,
+    sent: Option<Instant>,
+    /// The last one that came too soon.
+    waiting: Option<Value>,
+    over: bool,
+}
+
+impl Caller {
+    pub(super) fn new(
+        side: Option<Arc<Side>>,
+        rules: &Arc<McpServer>,
+        server: &Arc<Server>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            side,
+            rules: rules.clone(),
+            server: server.clone(),
+            token: TOKENS.fetch_add(1, Ordering::Relaxed),
+            progress: Mutex::default(),
+        })
+    }
+
+    fn drops(&self) -> &Drops {
+        self.server.drops()
+    }
+
+    /// Our token, where the agent wants to hear of progress.
+    pub(super) fn progress_token(&self) -> Option<u64> {
+        let side = self.side.as_ref()?;
+        (side.progress && side.channel.is_some()).then_some(self.token)
+    }
+
+    /// The answer is here: the last note goes out before it, and none after it.
+    pub(super) fn over(&self) {
+        let waiting = {
+            let mut noted = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+            noted.over = true;
+            noted.waiting.take()
+        };
+        if let Some(params) = waiting {
+            self.tell("notifications/progress", params);
+        }
+    }
+
+    fn tell(&self, method: &str, params: Value) {
+        match self.side.as_ref().and_then(|side| side.channel.as_ref()) {
+            Some(channel) => channel.notify(method, params),
+            None => self.drops().count("not_wanted"),
+        }
+    }
+
+    fn progress(&self, params: Option<Value>) {
+        let Some(Value::Object(mut params)) = params else {
+            return self.drops().count("malformed");
+        };
+        let token = params.shift_remove("progressToken");
+        if token.as_ref().and_then(Value::as_u64) != self.progress_token() || token.is_none() {
+            return self.drops().count("not_wanted");
+        }
+        let Some(at) = params.get("progress").and_then(Value::as_f64) else {
+            return self.drops().count("malformed");
+        };
+        let now = {
+            let mut noted = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+            if noted.over || noted.highest.is_some_and(|highest| at <= highest) {
+                drop(noted);
+                return self.drops().count("stale_progress");
+            }
+            noted.highest = Some(at);
+            let soon = noted.sent.is_some_and(|sent| sent.elapsed() < PROGRESS_EVERY);
+            if soon {
+                noted.waiting = Some(Value::Object(params));
+                None
+            } else {
+                noted.sent = Some(Instant::now());
+                noted.waiting = None;
+                Some(params)
+            }
+        };
+        if let Some(params) = now {
+            self.tell("notifications/progress", Value::Object(params));
+        }
+    }
+
+    fn log(&self, params: Option<Value>) {
+        let wanted = self.side.as_ref().and_then(|side| side.log_level.as_deref());
+        let told = params.as_ref().and_then(|params| params.get("level")).and_then(Value::as_str);
+        if self.rules.pass.logging && reaches(told, wanted) {
+            self.tell("notifications/message", params.unwrap_or_default());
+        } else {
+            self.drops().count("not_wanted");
+        }
+    }
+
+    /// What the agent may be asked: the policy lets the server, the agent said that it can, and it listens.
+    fn may_ask(&self, kind: AskKind) -> bool {
+        let Some(side) = &self.side else { return false };
+        let (may, can) = (self.rules.may_ask, ClientCapabilities::of(&side.capabilities));
+        side.channel.is_some()
+            && !side.modern
+            && match kind {
+                AskKind::ElicitForm => may.elicitation && can.elicitation_form,
+                AskKind::ElicitUrl => may.elicitation && can.elicitation_url,
+                AskKind::Sampling => may.sampling && can.sampling,
+                AskKind::Roots => may.roots && can.roots,
+            }
+    }
+
+    /// Asks the agent, as a question of the server. `Err`: it is not to be asked that.
+    pub(super) fn ask(&self, method: &str, params: Option<Value>) -> Option<Asking> {
+        let kind = AskKind::of(method, params.as_ref()).filter(|kind| self.may_ask(*kind))?;
+        let channel = self.side.as_ref()?.channel.as_ref()?;
+        let params = params.unwrap_or_else(|| Value::Object(Map::new()));
+        Some(channel.ask(kind.method(), params))
+    }
+}
+
+/// Whether a message of level `told` is for one who wants `wanted` and above.
+pub(super) fn reaches(told: Option<&str>, wanted: Option<&str>) -> bool {
+    let place = |level: &str| LEVELS.iter().position(|one| *one == level);
+    match (told.and_then(place), wanted.and_then(place)) {
+        (Some(told), Some(wanted)) => told >= wanted,
+        (None, _) | (_, None) => false,
+    }
+}
+
+/// What a server is told whose question got no answer. An elicitation has a word for it.
+pub(super) fn unanswered(kind: AskKind, why: &NoAnswer) -> Result<Value, (i64, String)> {
+    let elicits = matches!(kind, AskKind::ElicitForm | AskKind::ElicitUrl);
+    match why {
+        NoAnswer::NotDeclared => Err((METHOD_NOT_FOUND, "the agent cannot be asked for it".into())),
+        NoAnswer::Refused(code, message) => Err((*code, message.clone())),
+        NoAnswer::Gone if elicits => Ok(json!({"action": "cancel"})),
+        NoAnswer::Gone => Err((INTERNAL_ERROR, "the agent has gone".into())),
+    }
+}
+
+impl Inbound for Caller {
+    fn notification(&self, notification: Notification) {
+        let Notification { method, params } = notification;
+        match method.as_str() {
+            "notifications/progress" => self.progress(params),
+            "notifications/message" => self.log(params),
+            "notifications/elicitation/complete" if self.rules.may_ask.elicitation => {
+                self.tell(&method, params.unwrap_or_default());
+            }
+            _ => self.server.hear(&method),
+        }
+    }
+
+    fn request(
+        &self,
+        request: Request,
+    ) -> Pin<Box<dyn Future<Output = Result<Value, ErrorReply>> + Send>> {
+        let Request { id, method, params } = request;
+        let kind = AskKind::of(&method, params.as_ref());
+        match (kind, self.ask(&method, params.clone())) {
+            (Some(kind), Some(asking)) => Box::pin(async move {
+                asking.await.or_else(|why| unanswered(kind, &why)).map_err(|(code, message)| {
+                    ErrorReply { id: Some(id), code, message, data: None }
+                })
+            }),
+            (Some(_) | None, _) => Box::pin(ready(silent::answer(&Request { id, method, params }))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_message_reaches_who_wants_its_level_or_a_lower_one() {
+        assert!(reaches(Some("error"), Some("warning")));
+        assert!(reaches(Some("warning"), Some("warning")));
+        assert!(!reaches(Some("info"), Some("warning")));
+        assert!(!reaches(Some("info"), None) && !reaches(None, Some("info")));
+        assert!(!reaches(Some("shouting"), Some("debug")));
+    }
+}

@@ -1,0 +1,246 @@
+//! What a server offers: all pages of its list, within bounds, judged one by one and compared with what was pinned.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use super::link::{Inbound, Link, Lost, Reply, Wire};
+use super::pins::{Pinned, digest};
+use super::silent::Silent;
+use crate::mcp::headers;
+use crate::mcp::messages::{Dropped, Judged, List, ListPage, ToolDef, Transport, judge_tools};
+use crate::policy::bind::{Catalog, Offered};
+use crate::policy::snapshot::{OnDrift, Pin, Reach};
+
+/// Bounds of one list of one server.
+const MAX_PAGES: usize = 64;
+const MAX_ITEMS: usize = 10_000;
+const MAX_BYTES: usize = 16 * 1024 * 1024;
+/// Least time between two crawls that a server may ask for by `ttlMs`.
+const TTL_FLOOR: Duration = Duration::from_secs(5);
+/// Definitions that were left out are told by name up to here.
+const MAX_TOLD: usize = 100;
+
+/// A list, read whole.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) items: Vec<Value>,
+    /// The shortest that a page named.
+    pub(super) ttl: Option<Duration>,
+}
+
+/// Why a list could not be had.
+#[derive(Debug)]
+pub(super) enum CrawlError {
+    Lost(Lost),
+    /// The server refused it, or a bound was crossed.
+    Told(String),
+}
+
+impl std::fmt::Display for CrawlError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CrawlError::Lost(lost) => write!(f, "{lost}"),
+            CrawlError::Told(why) => f.write_str(why),
+        }
+    }
+}
+
+/// All pages. A list ends only where a page names no next cursor; the empty text is a cursor.
+pub(super) async fn crawl(link: &Link, list: List) -> Result<Listed, CrawlError> {
+    let inbound: Arc<dyn Inbound> = Arc::new(Silent);
+    let mut items = Vec::new();
+    let mut bytes = 0;
+    let mut ttl: Option<Duration> = None;
+    let mut cursors: HashSet<String> = HashSet::new();
+    let mut cursor: Option<String> = None;
+    for _ in 0..MAX_PAGES {
+        let mut params = Map::new();
+        if let Some(cursor) = &cursor {
+            params.insert("cursor".into(), Value::String(cursor.clone()));
+        }
+        let result = ask(link, list.method(), Value::Object(params), &inbound).await?;
+        let page = ListPage::of(list, &result)
+            .map_err(|wrong| CrawlError::Told(format!("`{}`: {wrong}", list.method())))?;
+        bytes += page.items.iter().map(|item| item.to_string().len()).sum::<usize>();
+        items.extend_from_slice(page.items);
+        if items.len() > MAX_ITEMS || bytes > MAX_BYTES {
+            let why =
+                format!("the list is over the limit of {MAX_ITEMS} items or {MAX_BYTES} bytes");
+            return Err(CrawlError::Told(why));
+        }
+        if let Some(told) = page.ttl_ms.map(Duration::from_millis) {
+            ttl = Some(ttl.map_or(told, |ttl| ttl.min(told)).max(TTL_FLOOR));
+        }
+        let Some(next) = page.next_cursor else { return Ok(Listed { items, ttl }) };
+        if !cursors.insert(next.to_owned()) {
+            return Err(CrawlError::Told("the list names a page again that it has named".into()));
+        }
+        cursor = Some(next.to_owned());
+    }
+    Err(CrawlError::Told(format!("the list does not end within {MAX_PAGES} pages")))
+}
+
+/// One request that belongs to no call; asked once more where the session had been forgotten.
+pub(super) async fn ask(
+    link: &Link,
+    method: &str,
+    params: Value,
+    inbound: &Arc<dyn Inbound>,
+) -> Result<Value, CrawlError> {
+    let never = CancellationToken::new();
+    let mut again = true;
+    loop {
+        let wire = Wire {
+            method,
+            params: params.clone(),
+            name: headers::name_member(method)
+                .and_then(|member| params.get(member).and_then(Value::as_str)),
+            param_headers: Vec::new(),
+            fresh: false,
+            gate: None,
+            progress: None,
+            inbound,
+            cancelled: &never,
+        };
+        match link.request(wire).await {
+            Ok(Reply::Result(result)) => return Ok(result),
+            Ok(Reply::Error(error)) => {
+                let why = format!("`{method}` was refused ({}): {}", error.code, error.message);
+                return Err(CrawlError::Told(why));
+            }
+            Err(Lost::SessionGone(_)) if again => again = false,
+            Err(lost) => return Err(CrawlError::Lost(lost)),
+        }
+    }
+}
+
+/// A definition that is not the one that was trusted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Drift {
+    pub tool: String,
+    /// What it is now; the pinned digest is all that is kept of what it was.
+    pub definition: Arc<Value>,
+    pub why: Arc<str>,
+}
+
+/// What came of a list of tools.
+#[derive(Debug, Default)]
+pub(super) struct Offer {
+    pub(super) catalog: Catalog,
+    pub(super) dropped: Vec<Dropped>,
+    pub(super) drifts: Vec<Drift>,
+    /// To be kept: tools that were seen for the first time.
+    pub(super) to_pin: Option<Pinned>,
+}
+
+/// Judges the definitions, each alone, and compares them with their pins.
+pub(super) fn offer(
+    items: Vec<Value>,
+    reach: &Reach,
+    pin: &Pin,
+    on_drift: OnDrift,
+    seen: &Pinned,
+) -> Offer {
+    let transport = match reach {
+        Reach::Http => Transport::Http,
+        Reach::Child(_) => Transport::Stdio,
+    };
+    let Judged { tools, mut dropped } = judge_tools(items, transport);
+    dropped.truncate(MAX_TOLD);
+    let mut offer = Offer { dropped, ..Offer::default() };
+    let mut pinned = seen.clone();
+    for tool in tools {
+        let why = drifted(&tool, pin, &mut pinned);
+        if let Some(why) = &why {
+            let definition = tool.raw.clone();
+            offer.drifts.push(Drift { tool: tool.name.clone(), definition, why: why.clone() });
+        }
+        let quarantined = why.filter(|_| on_drift != OnDrift::Warn);
+        let own_name = tool.name.into();
+        offer.catalog.tools.push(Offered { own_name, definition: tool.raw, quarantined });
+    }
+    if on_drift == OnDrift::Block
+        && let Some(first) = offer.drifts.first()
+    {
+        let why: Arc<str> =
+            format!("the server is blocked: `{}`: {}", first.tool, first.why).into();
+        for tool in &mut offer.catalog.tools {
+            tool.quarantined.get_or_insert_with(|| why.clone());
+        }
+    }
+    offer.to_pin = (pinned != *seen).then_some(pinned);
+    offer
+}
+
+/// Why a definition is not the pinned one. What is seen first is pinned by being seen, where the policy says so.
+fn drifted(tool: &ToolDef, pin: &Pin, seen: &mut Pinned) -> Option<Arc<str>> {
+    let pins = match pin {
+        Pin::None => return None,
+        Pin::File(pins) => pins,
+        Pin::FirstSeen => {
+            seen.entry(tool.name.clone()).or_insert_with(|| digest(&tool.raw));
+            &*seen
+        }
+    };
+    match pins.get(&tool.name) {
+        None => Some("it is not among the definitions that were reviewed".into()),
+        Some(pinned) => {
+            let now = digest(&tool.raw);
+            (!pinned.eq_ignore_ascii_case(&now)).then(|| {
+                let short = |text: &str| text.chars().take(12).collect::<String>();
+                let (was, is) = (short(pinned), short(&now));
+                format!("its definition has changed since it was pinned (was {was}…, is {is}…)")
+                    .into()
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn tool(name: &str, words: &str) -> Value {
+        json!({"name": name, "description": words, "inputSchema": {"type": "object"}})
+    }
+
+    fn quarantined(offer: &Offer) -> Vec<&str> {
+        let tools = offer.catalog.tools.iter();
+        tools.filter(|tool| tool.quarantined.is_some()).map(|tool| &*tool.own_name).collect()
+    }
+
+    fn first_seen(items: Vec<Value>, on_drift: OnDrift, seen: &Pinned) -> Offer {
+        offer(items, &Reach::Http, &Pin::FirstSeen, on_drift, seen)
+    }
+
+    #[test]
+    fn what_is_seen_first_is_pinned_and_a_later_change_is_drift() {
+        let first = first_seen(vec![tool("a", "x")], OnDrift::Quarantine, &Pinned::new());
+        assert!(first.drifts.is_empty());
+        let pins = first.to_pin.expect("a new tool");
+        let changed = vec![tool("a", "y"), tool("b", "x")];
+        let later = first_seen(changed.clone(), OnDrift::Quarantine, &pins);
+        assert_eq!(quarantined(&later), ["a"]);
+        assert_eq!(later.to_pin.expect("b is new").len(), 2);
+        let warned = first_seen(changed.clone(), OnDrift::Warn, &pins);
+        assert_eq!((quarantined(&warned).len(), warned.drifts.len()), (0, 1));
+        let blocked = first_seen(changed, OnDrift::Block, &pins);
+        assert_eq!(quarantined(&blocked), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_tool_that_nobody_has_reviewed_is_drift_under_a_file_of_pins() {
+        let pins = Pinned::from([("a".to_owned(), digest(&tool("a", "x")))]);
+        let items = vec![tool("a", "x"), tool("b", "x")];
+        let pin = Pin::File(pins);
+        let offer = offer(items, &Reach::Http, &pin, OnDrift::Quarantine, &Pinned::new());
+        assert_eq!(quarantined(&offer), ["b"]);
+        assert!(offer.to_pin.is_none());
+    }
+}

@@ -1,0 +1,428 @@
+//! One MCP server of the policy: its inner sessions, what it offers as last heard, and the task that keeps that fresh.
+//! It lives as long as the section of the policy that a connection hangs on stays the same.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::{Notify, broadcast, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::catalog::{self, Drift, Offer};
+use super::door::Door;
+use super::drops::Drops;
+use super::http::HttpLink;
+use super::link::{Inbound, Link, Lost, Met};
+use super::pins::Pins;
+use super::sessions::{Held, Key, Sessions};
+use super::watcher::Watcher;
+use crate::call::UpstreamName;
+use crate::call::side::ServerEvent;
+use crate::mcp::messages::{Dropped, List, ServerCapabilities};
+use crate::mcp::version::Era;
+use crate::policy::bind::Catalog;
+use crate::policy::snapshot::{McpServer, Pin, Reach};
+
+/// One crawl, opening the session included.
+const CRAWL: Duration = Duration::from_secs(60);
+/// Between crawls of a server that names no time and says nothing.
+const RECRAWL: Duration = Duration::from_secs(300);
+/// Between crawls that something asked for.
+const LEAST: Duration = Duration::from_millis(200);
+/// After a crawl that failed: doubled each time, up to the second.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// How often sessions that nobody uses are looked for.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// What all servers of a process share.
+#[derive(Debug, Clone)]
+pub(super) struct Shared {
+    pub(super) pins: Arc<dyn Pins>,
+    pub(super) drops: Arc<Drops>,
+    pub(super) events: broadcast::Sender<ServerEvent>,
+    pub(super) changed: watch::Sender<u64>,
+    pub(super) runtime: tokio::runtime::Handle,
+    pub(super) tasks: tokio_util::task::TaskTracker,
+}
+
+/// What is known of what a server offers.
+#[derive(Debug, Default)]
+struct Heard {
+    catalog: Option<Arc<Catalog>>,
+    up: bool,
+    /// Why the last crawl failed.
+    why: Option<String>,
+    dropped: Vec<Dropped>,
+    drifts: Vec<Drift>,
+    met: Option<Arc<Met>>,
+}
+
+/// One server, for people and metrics.
+#[derive(Debug, Clone)]
+pub struct ServerView {
+    pub server: UpstreamName,
+    pub up: bool,
+    /// The catalog is of an earlier hour: the last crawl failed.
+    pub stale: bool,
+    pub why: Option<String>,
+    pub revision: Option<&'static str>,
+    pub tools: usize,
+    /// Definitions that were left out: name, and why.
+    pub left_out: Vec<(String, String)>,
+    pub drifts: Vec<Drift>,
+    pub sessions: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Server {
+    name: UpstreamName,
+    /// Rules of the policy in force; what a connection hangs on is the same in all of them.
+    rules: Mutex<Arc<McpServer>>,
+    door: Option<Door>,
+    pub(super) sessions: Sessions,
+    heard: Mutex<Heard>,
+    nudged: Notify,
+    stop: CancellationToken,
+    shared: Shared,
+    this: Weak<Server>,
+}
+
+impl Server {
+    pub(super) fn new(rules: &Arc<McpServer>, door: Option<Door>, shared: Shared) -> Arc<Self> {
+        let server = Arc::new_cyclic(|this| Self {
+            name: rules.name.clone(),
+            rules: Mutex::new(rules.clone()),
+            door,
+            sessions: Sessions::default(),
+            heard: Mutex::default(),
+            nudged: Notify::new(),
+            stop: CancellationToken::new(),
+            shared,
+            this: this.clone(),
+        });
+        let keeping = server.clone().keep();
+        drop(server.shared.tasks.spawn_on(keeping, &server.shared.runtime));
+        server
+    }
+
+    pub(super) fn name(&self) -> &UpstreamName {
+        &self.name
+    }
+
+    pub(super) fn rules(&self) -> Arc<McpServer> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn door(&self) -> Option<&Door> {
+        self.door.as_ref()
+    }
+
+    /// Another policy in which the section is the same. Pins may be judged by other rules now.
+    pub(super) fn adopt(&self, rules: &Arc<McpServer>) {
+        let before = {
+            let mut current = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *current, rules.clone())
+        };
+        if before.pin != rules.pin || before.on_drift != rules.on_drift {
+            self.nudge();
+        }
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn catalog(&self) -> Option<Arc<Catalog>> {
+        self.heard().catalog.clone()
+    }
+
+    pub(super) fn met(&self) -> Option<Arc<Met>> {
+        self.heard().met.clone()
+    }
+
+    pub(super) fn drops(&self) -> &Drops {
+        &self.shared.drops
+    }
+
+    pub(super) fn blot(&self, text: &mut String) {
+        if let Some(door) = &self.door {
+            door.blots().over_text(text);
+        }
+    }
+
+    /// What we know of its tools may be out of date.
+    pub(super) fn nudge(&self) {
+        self.nudged.notify_one();
+    }
+
+    /// The link of an inner session; nothing is opened yet.
+    pub(super) fn hold(&self, key: Key) -> Result<Held, Lost> {
+        let Some(door) = &self.door else {
+            return Err(Lost::Unusable(
+                "servers that are child processes are not in this build".into(),
+            ));
+        };
+        let make = |key: &Key| {
+            let drops = self.shared.drops.clone();
+            Link::Http(HttpLink::new(door.clone(), key.declares.clone(), drops))
+        };
+        self.sessions.hold(key, make)
+    }
+
+    /// A notification that is of no call's own stream.
+    pub(super) fn hear(&self, method: &str) {
+        let server = || self.name.clone();
+        match method {
+            "notifications/tools/list_changed" => self.nudge(),
+            "notifications/resources/list_changed" => {
+                self.tell(ServerEvent::ResourcesChanged { server: server() });
+            }
+            "notifications/prompts/list_changed" => {
+                self.tell(ServerEvent::PromptsChanged { server: server() });
+            }
+            _ => {
+                tracing::trace!(method, "a server's word that nobody wants");
+                self.shared.drops.count("not_wanted");
+            }
+        }
+    }
+
+    pub(super) fn tell(&self, event: ServerEvent) {
+        // Nobody listening is no fault.
+        drop(self.shared.events.send(event));
+    }
+
+    pub(super) fn view(&self) -> ServerView {
+        let heard = self.heard();
+        ServerView {
+            server: self.name.clone(),
+            up: heard.up,
+            stale: !heard.up && heard.catalog.is_some(),
+            why: heard.why.clone(),
+            revision: heard.met.as_ref().map(|met| met.revision.as_str()),
+            tools: heard.catalog.as_ref().map_or(0, |catalog| catalog.tools.len()),
+            left_out: heard
+                .dropped
+                .iter()
+                .map(|dropped| (dropped.name.clone(), dropped.reason.clone()))
+                .collect(),
+            drifts: heard.drifts.clone(),
+            sessions: self.sessions.len(),
+        }
+    }
+
+    /// A person has looked at a changed definition and takes it. `false`: there is no such drift.
+    pub(super) fn approve(&self, tool: &str) -> bool {
+        let drift = self.heard().drifts.iter().find(|drift| drift.tool == tool).cloned();
+        let Some(drift) = drift.filter(|_| self.rules().pin == Pin::FirstSeen) else {
+            return false;
+        };
+        let mut pinned = self.shared.pins.load(&self.name);
+        pinned.insert(drift.tool, super::pins::digest(&drift.definition));
+        let kept = self.shared.pins.keep(&self.name, &pinned);
+        if let Err(error) = &kept {
+            tracing::error!(server = %self.name, %error, "a definition that was approved is not kept");
+        }
+        self.nudge();
+        kept.is_ok()
+    }
+
+    /// Leaves the policy, or the process ends.
+    pub(super) fn leave(&self) {
+        self.stop.cancel();
+        self.sessions.close_all();
+        if let Some(door) = &self.door {
+            door.stop().cancel();
+        }
+    }
+
+    /// Keeps the catalog fresh until the server is left.
+    async fn keep(self: Arc<Self>) {
+        let mut back_off = BACK_OFF.0;
+        loop {
+            let began = Instant::now();
+            let crawled = tokio::select! {
+                () = self.stop.cancelled() => break,
+                crawled = tokio::time::timeout(CRAWL, self.crawl()) => crawled,
+            };
+            let wait = match crawled {
+                Ok(Ok((ttl, link))) => {
+                    back_off = BACK_OFF.0;
+                    self.listen(&link);
+                    ttl.unwrap_or(RECRAWL)
+                }
+                failed => {
+                    let why = match failed {
+                        Ok(Err(why)) => why,
+                        Ok(Ok(_)) | Err(_) => format!("no whole list within {CRAWL:?}"),
+                    };
+                    self.failed(why);
+                    let wait = back_off;
+                    back_off = (back_off * 2).min(BACK_OFF.1);
+                    wait
+                }
+            };
+            self.pause(began, wait).await;
+        }
+    }
+
+    /// Until it is time, or something asks for a crawl.
+    async fn pause(&self, began: Instant, wait: Duration) {
+        let until = Instant::now() + wait;
+        loop {
+            let sweep = (Instant::now() + SWEEP).min(until);
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = self.nudged.notified() => break,
+                over = tokio::time::timeout_at(sweep, std::future::pending::<()>()) => drop(over),
+            }
+            self.sessions.sweep();
+            if Instant::now() >= until {
+                return;
+            }
+        }
+        // Words that come in a row are one.
+        let least = began + LEAST;
+        drop(tokio::time::timeout_at(least, self.stop.cancelled()).await);
+    }
+
+    async fn crawl(&self) -> Result<(Option<Duration>, Link), String> {
+        let link = self.hold(Key::of_the_gateway()).map_err(|lost| lost.to_string())?.link;
+        let met = link.open().await.map_err(|lost| lost.to_string())?;
+        let offers_tools = ServerCapabilities::of(&met.capabilities).tools;
+        let listed = match offers_tools || met.revision.era() == Era::Modern {
+            true => Some(catalog::crawl(&link, List::Tools).await.map_err(|e| e.to_string())?),
+            false => None,
+        };
+        let ttl = listed.as_ref().and_then(|listed| listed.ttl);
+        let items = listed.map(|listed| listed.items).unwrap_or_default();
+        self.take(items, met).await;
+        Ok((ttl, link))
+    }
+
+    /// What was listed becomes what is offered.
+    async fn take(&self, items: Vec<Value>, met: Arc<Met>) {
+        let rules = self.rules();
+        let (pins, name) = (self.shared.pins.clone(), self.name.clone());
+        let judged = self.shared.runtime.spawn_blocking(move || {
+            let seen = pins.load(&name);
+            let offer = catalog::offer(items, &rules.reach, &rules.pin, rules.on_drift, &seen);
+            if let Some(pinned) = &offer.to_pin
+                && let Err(error) = pins.keep(&name, pinned)
+            {
+                tracing::error!(server = %name, %error, "definitions seen first are not kept");
+            }
+            offer
+        });
+        let Ok(offer) = judged.await else {
+            return self.failed("its list could not be judged".into());
+        };
+        self.publish(offer, met);
+    }
+
+    fn publish(&self, offer: Offer, met: Arc<Met>) {
+        let Offer { catalog, dropped, drifts, .. } = offer;
+        let changed = {
+            let mut heard = self.heard();
+            let same = heard.catalog.as_ref().is_some_and(|before| same(before, &catalog));
+            for drift in drifts.iter().filter(|drift| !heard.drifts.contains(drift)) {
+                tracing::warn!(server = %self.name, tool = drift.tool, why = &*drift.why, "a tool has changed");
+            }
+            for one in dropped.iter().filter(|one| !heard.dropped.contains(one)) {
+                tracing::warn!(server = %self.name, tool = one.name, reason = one.reason, "a tool was left out");
+            }
+            if !heard.up {
+                tracing::info!(server = %self.name, revision = %met.revision, tools = catalog.tools.len(), "an MCP server is here");
+            }
+            heard.up = true;
+            heard.why = None;
+            heard.met = Some(met);
+            heard.dropped = dropped;
+            heard.drifts = drifts;
+            if !same {
+                let known = heard.catalog.take();
+                heard.catalog = Some(Arc::new(with_known(catalog, known.as_deref())));
+            }
+            !same
+        };
+        if changed {
+            self.shared.changed.send_modify(|count| *count += 1);
+        }
+    }
+
+    fn failed(&self, why: String) {
+        let mut heard = self.heard();
+        if heard.up || heard.why.is_none() {
+            tracing::warn!(server = %self.name, why, "an MCP server cannot be listed; what it offered last stands");
+        }
+        heard.up = false;
+        heard.why = Some(why);
+    }
+
+    /// Hears of changes, once a session: by the stream that belongs to no request, or by a subscription.
+    fn listen(&self, link: &Link) {
+        let (Some(met), Some(this)) = (self.met(), self.this.upgrade()) else { return };
+        let Some(door) = &self.door else { return };
+        let inbound: Arc<dyn Inbound> = Arc::new(Watcher::of_the_gateway(this.clone()));
+        let over = CancellationToken::new();
+        if !self.sessions.begin_listening(&Key::of_the_gateway(), &over) {
+            return;
+        }
+        let (link, stop) = (link.clone(), self.stop.clone());
+        door.beside(async move {
+            let _over = over.drop_guard();
+            let hearing = async {
+                if met.revision.era() == Era::Modern {
+                    let notifications = json!({
+                        "toolsListChanged": true,
+                        "resourcesListChanged": true,
+                        "promptsListChanged": true,
+                    });
+                    let params = json!({"notifications": notifications});
+                    drop(catalog::ask(&link, "subscriptions/listen", params, &inbound).await);
+                } else {
+                    let missed = this.clone();
+                    link.listen(inbound, move || missed.nudge()).await;
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = hearing => {}
+            }
+        });
+    }
+}
+
+fn same(before: &Catalog, after: &Catalog) -> bool {
+    before.tools.len() == after.tools.len()
+        && before.tools.iter().zip(&after.tools).all(|(a, b)| {
+            a.own_name == b.own_name
+                && a.quarantined == b.quarantined
+                && (Arc::ptr_eq(&a.definition, &b.definition)
+                    || a.definition.to_string() == b.definition.to_string())
+        })
+}
+
+/// Definitions that did not change stay the very same, so that the tools made of them do.
+fn with_known(mut catalog: Catalog, known: Option<&Catalog>) -> Catalog {
+    let known: HashMap<&str, &Arc<Value>> = known
+        .into_iter()
+        .flat_map(|known| &known.tools)
+        .map(|tool| (&*tool.own_name, &tool.definition))
+        .collect();
+    for tool in &mut catalog.tools {
+        if let Some(before) = known.get(&*tool.own_name)
+            && before.to_string() == tool.definition.to_string()
+        {
+            tool.definition = Arc::clone(before);
+        }
+    }
+    catalog
+}
+
+/// Whether a server can be reached by HTTP.
+pub(super) fn is_http(rules: &McpServer) -> bool {
+    matches!(rules.reach, Reach::Http)
+}

@@ -1,0 +1,222 @@
+//! Inner sessions of one server, by who they belong to: never shared between identities, bounded, closed when their
+//! owner goes or nobody has used them for long.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::link::{Link, Lost};
+use crate::call::{AgentId, RunId, Side};
+use crate::mcp::messages::ClientCapabilities;
+use crate::policy::snapshot::{MayAsk, Share};
+
+/// Inner sessions of one server; past it the one that lay idle longest is closed, and none in use.
+pub(super) const MAX_SESSIONS: usize = 1024;
+/// Without a call for so long, a session ends. As long as an agent's own session may lie idle: what a server keeps in
+/// it is part of that one.
+const IDLE: Duration = Duration::from_secs(8 * 3600);
+/// The same for one that belongs to a run, whose end nobody tells.
+const IDLE_OF_RUN: Duration = Duration::from_secs(1800);
+
+/// Who an inner session belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    /// `None`: the gateway itself, for lists; or everybody, of a server that keeps no state.
+    pub(super) agent: Option<AgentId>,
+    /// The agent's own session, where it has one.
+    pub(super) session: Option<Arc<str>>,
+    pub(super) run: Option<RunId>,
+    pub(super) declares: Declares,
+}
+
+/// What we declare to a server that we can be asked, on behalf of one agent. Never more than both the agent and the
+/// policy say, so a server cannot ask what nobody can answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct Declares {
+    /// `capabilities` as JSON text; empty = nothing.
+    text: Arc<str>,
+    /// The agent's revision knows no requests of a server, so a legacy one is not told that it may send some.
+    modern_agent: bool,
+}
+
+impl Declares {
+    pub(super) fn of(side: Option<&Side>, may_ask: MayAsk) -> Self {
+        let Some(side) = side else { return Self::default() };
+        let can = ClientCapabilities::of(&side.capabilities);
+        let asked = [
+            ("elicitation", may_ask.elicitation && (can.elicitation_form || can.elicitation_url)),
+            ("sampling", may_ask.sampling && can.sampling),
+            ("roots", may_ask.roots && can.roots),
+        ];
+        let declared: Map<String, Value> = asked
+            .into_iter()
+            .filter(|(_, yes)| *yes)
+            .filter_map(|(name, _)| Some((name.to_owned(), side.capabilities.get(name)?.clone())))
+            .collect();
+        if declared.is_empty() {
+            return Self::default();
+        }
+        Self { text: Value::Object(declared).to_string().into(), modern_agent: side.modern }
+    }
+
+    /// `capabilities` for a server of 2026-07-28 or later.
+    pub(super) fn to_modern(&self) -> Value {
+        if self.text.is_empty() {
+            return Value::Object(Map::new());
+        }
+        let limits = crate::strict_json::Limits::answer(self.text.len());
+        crate::strict_json::parse(self.text.as_bytes(), limits)
+            .unwrap_or_else(|_| Value::Object(Map::new()))
+    }
+
+    /// `capabilities` for `initialize`.
+    pub(super) fn to_legacy(&self) -> Value {
+        if self.modern_agent { Value::Object(Map::new()) } else { self.to_modern() }
+    }
+}
+
+impl Key {
+    /// The gateway's own session, which lists what a server offers.
+    pub(super) fn of_the_gateway() -> Self {
+        Self { agent: None, session: None, run: None, declares: Declares::default() }
+    }
+
+    pub(super) fn of(
+        agent: &AgentId,
+        run: &RunId,
+        side: Option<&Side>,
+        share: Share,
+        may_ask: MayAsk,
+    ) -> Self {
+        let declares = Declares::of(side, may_ask);
+        let session = side.and_then(|side| side.session.clone());
+        match share {
+            Share::All => Self { agent: None, session: None, run: None, declares },
+            Share::Agent => Self { agent: Some(agent.clone()), session, run: None, declares },
+            Share::Run => {
+                Self { agent: Some(agent.clone()), session, run: Some(run.clone()), declares }
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Kept {
+    link: Link,
+    used: Instant,
+    /// One more than the calls that hold it.
+    held: Arc<()>,
+    /// Somebody listens on it until this is cancelled.
+    listening: Option<CancellationToken>,
+}
+
+impl Kept {
+    fn in_use(&self) -> bool {
+        Arc::strong_count(&self.held) > 1
+    }
+}
+
+/// A link for as long as a call needs it.
+#[derive(Debug, Clone)]
+pub(super) struct Held {
+    pub(super) link: Link,
+    _held: Arc<()>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Sessions(Mutex<HashMap<Key, Kept>>);
+
+impl Sessions {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Kept>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The link of `key`, made where there is none. Nothing is opened by this.
+    pub(super) fn hold(&self, key: Key, make: impl FnOnce(&Key) -> Link) -> Result<Held, Lost> {
+        let mut kept = self.lock();
+        if !kept.contains_key(&key) && kept.len() >= MAX_SESSIONS {
+            let idle = kept
+                .iter()
+                .filter(|(key, one)| !one.in_use() && **key != Key::of_the_gateway())
+                .min_by_key(|(_, one)| one.used)
+                .map(|(key, _)| key.clone())
+                .ok_or(Lost::Busy)?;
+            if let Some(idle) = kept.remove(&idle) {
+                idle.link.close();
+            }
+        }
+        let one = kept.entry(key).or_insert_with_key(|key| Kept {
+            link: make(key),
+            used: Instant::now(),
+            held: Arc::default(),
+            listening: None,
+        });
+        one.used = Instant::now();
+        Ok(Held { link: one.link.clone(), _held: one.held.clone() })
+    }
+
+    /// The links of an agent's session.
+    #[expect(dead_code, reason = "for what is passed on besides calls")]
+    pub(super) fn of_session(&self, agent: &AgentId, session: &str) -> Vec<Link> {
+        let kept = self.lock();
+        let of = |key: &&Key| {
+            key.agent.as_ref() == Some(agent) && key.session.as_deref() == Some(session)
+        };
+        kept.iter().filter(|(key, _)| of(key)).map(|(_, one)| one.link.clone()).collect()
+    }
+
+    /// Closes what hung on an agent's session.
+    pub(super) fn over(&self, agent: &AgentId, session: &str) {
+        self.close_where(|key, _| {
+            key.agent.as_ref() == Some(agent) && key.session.as_deref() == Some(session)
+        });
+    }
+
+    /// Closes what nobody has used for long.
+    pub(super) fn sweep(&self) {
+        let now = Instant::now();
+        self.close_where(|key, one| {
+            let idle = if key.run.is_some() { IDLE_OF_RUN } else { IDLE };
+            let gateways_own = *key == Key::of_the_gateway();
+            !gateways_own && !one.in_use() && now.saturating_duration_since(one.used) >= idle
+        });
+    }
+
+    pub(super) fn close_all(&self) {
+        self.close_where(|_, _| true);
+    }
+
+    /// Whether to begin to listen on a session: nobody does, until `over` is cancelled.
+    pub(super) fn begin_listening(&self, key: &Key, over: &CancellationToken) -> bool {
+        let mut kept = self.lock();
+        let Some(one) = kept.get_mut(key) else { return false };
+        if one.listening.as_ref().is_some_and(|before| !before.is_cancelled()) {
+            return false;
+        }
+        one.listening = Some(over.clone());
+        true
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn close_where(&self, mut ends: impl FnMut(&Key, &Kept) -> bool) {
+        let ended: Vec<Link> = {
+            let mut kept = self.lock();
+            let keys: Vec<Key> = kept
+                .iter()
+                .filter(|(key, one)| ends(key, one))
+                .map(|(key, _)| key.clone())
+                .collect();
+            keys.iter().filter_map(|key| kept.remove(key)).map(|one| one.link).collect()
+        };
+        for link in ended {
+            link.close();
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The real engine with its real MCP back end in front of scripted servers; the front end is the test.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use checkrein::backends::mcp::{self as back, MemoryPins, Pins, Servers};
+use checkrein::call::{
+    AgentId, Arguments, CallError, CallId, FrontEnd, Outcome, Payload, RunId, Side, ToolName,
+    UpstreamName,
+};
+use checkrein::engine::{Answer, Asker, Engine, Parts, Single};
+use checkrein::layers::state::State;
+use checkrein::ledger::Ledger;
+use checkrein::policy::bind::Entry;
+use checkrein::policy::snapshot::*;
+use checkrein::policy::{LoadOptions, load};
+use checkrein::run::Runs;
+use checkrein::strict_json::Limits;
+use checkrein::telemetry::metrics::Metrics;
+use checkrein::telemetry::record::Recorder;
+use serde_json::Value;
+use tokio_util::task::TaskTracker;
+
+use crate::support::mcp::ScriptedServer;
+
+/// How a server and its tools stand in the policy.
+#[derive(Debug, Clone)]
+pub(crate) struct Stands {
+    pub(crate) name: &'static str,
+    pub(crate) port: u16,
+    pub(crate) protocol: Vec<&'static str>,
+    pub(crate) reads: Vec<&'static str>,
+    pub(crate) writes: Vec<&'static str>,
+    pub(crate) may_ask: MayAsk,
+    pub(crate) pass: Pass,
+    pub(crate) pin: Pin,
+    pub(crate) on_drift: OnDrift,
+    pub(crate) share: Share,
+    pub(crate) is_error: IsError,
+    /// YAML of each tool.
+    pub(crate) keys: &'static str,
+}
+
+pub(crate) fn stands(name: &'static str, server: &ScriptedServer) -> Stands {
+    Stands {
+        name,
+        port: server.port(),
+        protocol: vec!["2026-07-28", "2025-11-25", "2025-06-18"],
+        reads: vec!["look"],
+        writes: vec!["make"],
+        may_ask: MayAsk::default(),
+        pass: Pass::default(),
+        pin: Pin::FirstSeen,
+        on_drift: OnDrift::Quarantine,
+        share: Share::Agent,
+        is_error: IsError::Executed,
+        keys: "timeout: { connect: 1s, first_byte: 2s, total: 3s }",
+    }
+}
+
+pub(crate) struct Rig {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) servers: Arc<Servers>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) ledger: Arc<Ledger>,
+    _folder: tempfile::TempDir,
+}
+
+impl Rig {
+    pub(crate) async fn new(stand: &[Stands]) -> Self {
+        Self::with_pins(stand, Arc::new(MemoryPins::default())).await
+    }
+
+    pub(crate) async fn with_pins(stand: &[Stands], pins: Arc<dyn Pins>) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let metrics = Metrics::new();
+        let runtime = tokio::runtime::Handle::current();
+        let parts = back::Parts { metrics: metrics.clone(), runtime, pins };
+        let servers = Servers::new(parts);
+        let ledger = Ledger::in_memory();
+        let parts = Parts {
+            snapshot: snapshot(folder.path(), stand),
+            state: State::new(metrics.clone()),
+            runs: Runs::new(metrics.clone()),
+            ledger: ledger.clone(),
+            metrics: metrics.clone(),
+            recorder: Recorder::none(),
+            tasks: TaskTracker::new(),
+        };
+        let engine = Engine::new(parts, servers.clone());
+        Self { engine, servers, metrics, ledger, _folder: folder }
+    }
+
+    /// With every tool of the policy there.
+    pub(crate) async fn ready(stand: &[Stands]) -> Self {
+        let rig = Self::new(stand).await;
+        let names: Vec<String> = stand
+            .iter()
+            .flat_map(|one| one.reads.iter().chain(&one.writes).map(|tool| (*tool).to_owned()))
+            .collect();
+        rig.until(|snapshot| {
+            names.iter().all(|name| snapshot.tools.keys().any(|tool| tool.as_str() == name))
+        })
+        .await;
+        rig
+    }
+
+    pub(crate) fn install(&self, stand: &[Stands]) {
+        self.engine.install(snapshot(self._folder.path(), stand));
+    }
+
+    /// Binds anew whenever a catalog changes, until `level` holds.
+    pub(crate) async fn until(&self, level: impl Fn(&Snapshot) -> bool) {
+        let mut changes = self.servers.changes();
+        let waiting = async {
+            loop {
+                changes.mark_unchanged();
+                self.engine.rebind();
+                if level(&self.engine.snapshot()) {
+                    return;
+                }
+                changes.changed().await.expect("the servers are there");
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(10), waiting).await;
+        assert!(waited.is_ok(), "not so within 10 s: {:?}", self.servers.views());
+    }
+
+    pub(crate) fn has(&self, tool: &str) -> bool {
+        self.engine.snapshot().tools.keys().any(|name| name.as_str() == tool)
+    }
+
+    pub(crate) async fn call(&self, tool: &str, arguments: &str) -> Answer {
+        self.call_as("default", None, tool, arguments).await
+    }
+
+    pub(crate) async fn call_as(
+        &self,
+        agent: &str,
+        side: Option<Side>,
+        tool: &str,
+        arguments: &str,
+    ) -> Answer {
+        let asker = Asker {
+            agent: AgentId::new(agent).expect("a name"),
+            run: Some(RunId::mint()),
+            timeout: None,
+            front_end: FrontEnd::McpHttp,
+            side: side.map(Arc::new),
+        };
+        let parsed = Arguments::parse(arguments.as_bytes(), Limits::arguments(1 << 16, 32));
+        let single = Single {
+            asker,
+            id: CallId::mint(),
+            tool: ToolName::asked(tool),
+            payload: Payload::Arguments(parsed.expect("sound arguments")),
+            caller_key: None,
+        };
+        self.engine.call(single).await.expect("a run").1
+    }
+
+    /// Of an open review, if there is one.
+    pub(crate) fn reviews(&self) -> u64 {
+        self.ledger.reviews_open().0.into_iter().map(|(_, open)| open).sum()
+    }
+}
+
+/// The JSON text of a result that passed as its server gave it.
+pub(crate) fn text(outcome: &Outcome) -> String {
+    let result = outcome.as_ref().unwrap_or_else(|error| panic!("no result: {error:?}"));
+    String::from_utf8(result.content.bytes.to_vec()).expect("UTF-8")
+}
+
+/// Code, and whether it was executed as far as is known.
+pub(crate) fn ended(outcome: &Outcome) -> (&'static str, &'static str) {
+    match outcome {
+        Ok(_) => ("ok", "yes"),
+        Err(error) => (error.code(), checkrein::call::judge::executed(error).as_str()),
+    }
+}
+
+pub(crate) fn evidence(outcome: &Outcome) -> String {
+    match outcome {
+        Err(CallError::Failed(failed)) => {
+            failed.evidence.map(|evidence| evidence.to_string()).unwrap_or_default()
+        }
+        _ => String::new(),
+    }
+}
+
+/// A policy of HTTP tools whose names and numbers are then given to the servers' rules.
+fn snapshot(folder: &std::path::Path, stand: &[Stands]) -> Arc<Snapshot> {
+    let mut upstreams = String::new();
+    let mut tools = String::new();
+    let mut names = Vec::new();
+    for one in stand {
+        upstreams.push_str(&format!(
+            "  {}: {{ base_url: \"http://127.0.0.1:{}/mcp\", addresses: [loopback] }}\n",
+            one.name, one.port
+        ));
+        let all = one
+            .reads
+            .iter()
+            .map(|tool| (tool, "read"))
+            .chain(one.writes.iter().map(|tool| (tool, "write")));
+        for (tool, effect) in all {
+            names.push((*tool).to_owned());
+            tools.push_str(&format!(
+                "  {tool}:\n    description: Does {tool}.\n    effect: {effect}\n    profile: internal_rpc\n    {}\n    http: {{ upstream: {}, method: POST, path: /x }}\n    schema: {{ type: object, properties: {{}} }}\n",
+                one.keys, one.name
+            ));
+        }
+    }
+    let allow = names.join(", ");
+    {
+        let token = "b";
+        std::fs::write(folder.join(token), format!("token-{token}")).expect("written");
+    }
+    let text = format!(
+        "apiVersion: checkrein/v1\nkind: Policy\nname: mcp\nupstreams:\n{upstreams}agents:\n  default: {{ allow: [{allow}] }}\n  b: {{ identities: [ {{ token: {{ file: \"{}/b\" }} }} ], allow: [{allow}] }}\ntools:\n{tools}",
+        folder.display()
+    );
+    let path = folder.join("policy.yaml");
+    std::fs::write(&path, text).expect("written");
+    let loaded = load(&path, LoadOptions::default());
+    let loaded = loaded.unwrap_or_else(|refused| panic!("{refused:?}"));
+    let mut base = Snapshot::clone(&loaded.snapshot);
+    for one in stand {
+        let name = UpstreamName::new(one.name).expect("a name");
+        let upstream = base.upstreams.remove(&name).expect("written above");
+        let of_server = |tool: &&Arc<Tool>| tool.upstream.name == name;
+        let entries = base.tools.values().filter(of_server).map(|tool| entry(tool, one)).collect();
+        let server = McpServer {
+            rule: upstream.rule.clone(),
+            reach: Reach::Http,
+            section: upstream.section,
+            upstream,
+            protocol: one.protocol.iter().map(|revision| (*revision).into()).collect(),
+            share: one.share,
+            may_ask: one.may_ask,
+            pass: one.pass.clone(),
+            prefix: "".into(),
+            pin: one.pin.clone(),
+            on_drift: one.on_drift,
+            entries,
+            name: name.clone(),
+        };
+        base.mcp_servers.insert(name, Arc::new(server));
+    }
+    base.tools.clear();
+    for agent in base.agents.values_mut() {
+        let mut changed = Agent::clone(agent);
+        changed.allowed.clear();
+        *agent = Arc::new(changed);
+    }
+    Arc::new(base)
+}
+
+fn entry(tool: &Arc<Tool>, one: &Stands) -> Arc<Entry> {
+    let retry = tool.retry.clone().unwrap_or(RetryPolicy {
+        max_retries: 0,
+        backoff: BackoffPolicy {
+            base: Duration::from_millis(1),
+            max: Duration::from_millis(1),
+            mode: BackoffMode::None,
+            jitter: Duration::ZERO,
+        },
+        deadline: Duration::from_secs(60),
+    });
+    Arc::new(Entry {
+        pattern: tool.name.as_str().into(),
+        rule: tool.rule.clone(),
+        expose: true,
+        rename: None,
+        effect: tool.effect,
+        description: None,
+        schema: None,
+        constraints: None,
+        timeout: tool.timeout,
+        retry,
+        breaker: tool.breaker.clone(),
+        rate_limit: None,
+        bulkhead: tool.bulkhead,
+        weight: tool.weight,
+        fuse: tool.fuse,
+        volatile: Vec::new(),
+        alternatives: Vec::new(),
+        cost: None,
+        result: tool.result.clone(),
+        format_written: false,
+        write: tool.write.clone().unwrap_or_default(),
+        tasks: false,
+        is_error: one.is_error,
+        asks_after_acting: false,
+        meta_key: None,
+    })
+}
+
+/// The members of a result's JSON text.
+pub(crate) fn parsed(text: &str) -> Value {
+    checkrein::strict_json::parse(text.as_bytes(), Limits::answer(text.len())).expect("JSON")
+}
