@@ -24,6 +24,7 @@ use crate::call::{Digest, ToolName};
 pub struct Facts<'a> {
     pub document: &'a Document,
     pub schemas: &'a HashMap<String, Schema>,
+    pub(super) entries: &'a HashMap<(String, String), EntryParts>,
 }
 
 /// A document without errors, with everything it needs. Only [`check`] makes one.
@@ -39,8 +40,19 @@ pub struct Checked<'a> {
     pub(super) expects: HashMap<String, Schema>,
     /// By agent and tool.
     pub(super) constraints: HashMap<(String, String), Schema>,
+    /// Of entries of servers, by server and pattern.
+    pub(super) entries: HashMap<(String, String), EntryParts>,
     pub(super) broken: Vec<BrokenTool>,
     pub(super) revision: Revision,
+}
+
+/// What an entry of a server holds of JSON Schema.
+#[derive(Debug, Default)]
+pub(super) struct EntryParts {
+    /// In place of the server's; closed.
+    pub(super) schema: Option<Schema>,
+    pub(super) constraints: Option<Arc<Value>>,
+    pub(super) expect: Option<Schema>,
 }
 
 /// Judges a document. `form` are the problems its reading and its material already gave; all of them come back,
@@ -70,10 +82,11 @@ pub fn check<'a>(
             expects.extend(compiled.map(|schema| (name.clone(), schema)));
         }
     }
+    let entries = entries(document, &mut compiler);
     let constraints = constraints(document, &mut compiler);
     let Compiler { problems: found, broken, .. } = compiler;
     problems.extend(found);
-    let facts = Facts { document, schemas: &schemas };
+    let facts = Facts { document, schemas: &schemas, entries: &entries };
     let whole = lint::lint(facts);
     problems.extend(sound_only(document, &problems, whole));
     for problem in &mut problems {
@@ -86,8 +99,17 @@ pub fn check<'a>(
         return (None, problems);
     }
     let revision = revision(bytes, material);
-    let checked =
-        Checked { document, material, schemas, shown, expects, constraints, broken, revision };
+    let checked = Checked {
+        document,
+        material,
+        schemas,
+        shown,
+        expects,
+        constraints,
+        entries,
+        broken,
+        revision,
+    };
     (Some(checked), problems)
 }
 
@@ -108,6 +130,7 @@ fn sound_only(document: &Document, form: &[Problem], found: Vec<Problem>) -> Vec
     spans.extend(document.tools.values().map(lines));
     spans.extend(document.agents.values().map(lines));
     spans.extend(document.upstreams.values().map(lines));
+    spans.extend(document.mcp_servers.values().map(lines));
     spans.extend(document.runs.values().map(lines));
     spans.extend(document.profiles.values().map(lines));
     let errors = form.iter().filter(|p| p.level == Level::Error && p.code < "CR2000");
@@ -222,6 +245,54 @@ impl Fault {
         };
         inside.unwrap_or(source.key)
     }
+}
+
+/// Schemas of entries. One that cannot be judged refuses the file, wherever it stands: the rule is for tools that are
+/// not there yet, and without it they could do more.
+fn entries(
+    document: &Document,
+    compiler: &mut Compiler<'_>,
+) -> HashMap<(String, String), EntryParts> {
+    let mut out = HashMap::new();
+    for (server, section) in &document.mcp_servers {
+        for (pattern, at) in &section.value.tools {
+            let entry = &at.value;
+            let mut whole = |key: &str, source: &Option<At<SchemaSource>>, close| {
+                let source = source.as_ref()?;
+                let compiled = compiler.compile(&source.value, close).and_then(|schema| {
+                    let alone = key != "constraints" || stands_alone(schema.source());
+                    let why = "uses `$ref`, `$id` or `$anchor`, which mean another place once it is joined to the server's schema: write it out";
+                    if alone { Ok(schema) } else { Err(Fault::whole(why.to_owned())) }
+                });
+                compiled
+                    .map_err(|fault| {
+                        let message = format!(
+                            "the `{key}` of `mcp_servers.{server}.tools.{pattern}` {}",
+                            fault.message
+                        );
+                        let place = fault.place(source);
+                        compiler.problems.push(Problem::new("CR1007", place, message));
+                    })
+                    .ok()
+            };
+            let result = entry.tool.result.as_ref().map(|result| &result.value);
+            let parts = EntryParts {
+                schema: whole("schema", &entry.tool.schema, true),
+                constraints: whole("constraints", &entry.constraints, false)
+                    .map(|schema| Arc::clone(schema.source())),
+                expect: result.and_then(|result| whole("result.expect", &result.expect, false)),
+            };
+            out.insert((server.clone(), pattern.clone()), parts);
+        }
+    }
+    out
+}
+
+fn stands_alone(schema: &Value) -> bool {
+    let words = ["$ref", "$dynamicRef", "$id", "$anchor", "$dynamicAnchor"];
+    super::schema::every_subschema(schema)
+        .iter()
+        .all(|(_, schema)| words.iter().all(|word| schema.get(*word).is_none()))
 }
 
 /// A constraint that cannot be judged refuses the file, wherever it stands: without it the agent could do more.

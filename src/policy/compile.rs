@@ -1,6 +1,7 @@
 //! A checked document → the snapshot that is obeyed. Cannot fail: what could has been checked.
 
 mod remedies;
+mod servers;
 mod upstreams;
 
 use std::collections::HashMap;
@@ -14,8 +15,9 @@ use super::document::kinds::{Part, Target as Url};
 use super::document::{self as written, At, Document, Maybe};
 use super::material::resolve;
 use super::merge::{self, get, in_memory, narrow};
+use super::schema::Schema;
 use super::snapshot::{
-    Agent, BodyEncoding, Egress, Grants, HostRule, HttpTemplate, Identical, OnUnlisted,
+    Agent, BodyEncoding, Egress, FusePolicy, Grants, HostRule, HttpTemplate, Identical, OnUnlisted,
     ProcessLimits, Rest, ResultPolicy, Rule, RunPolicy, SecretText, Snapshot, Target, Tool,
     Upstream, WritePolicy,
 };
@@ -25,7 +27,10 @@ use crate::call::{AgentId, Digest, Effect, ToolName, UpstreamName};
 /// Compiles a policy. Every reference in it is sound, or it is left out.
 pub fn compile(checked: &Checked<'_>) -> Arc<Snapshot> {
     let document = checked.document;
-    let upstreams = upstreams::upstreams(checked);
+    let mut upstreams = upstreams::upstreams(checked);
+    let mcp_servers = servers::servers(checked);
+    let of_servers = mcp_servers.iter();
+    upstreams.extend(of_servers.map(|(name, server)| (name.clone(), Arc::clone(&server.upstream))));
     let tools: HashMap<ToolName, Arc<Tool>> = document
         .tools
         .iter()
@@ -53,7 +58,7 @@ pub fn compile(checked: &Checked<'_>) -> Arc<Snapshot> {
             .unwrap_or(OnUnlisted::Silent),
         agent_label: telemetry.and_then(|t| get(&t.agent_label)).unwrap_or(true),
         broken_tools: checked.broken.clone(),
-        mcp_servers: HashMap::new(),
+        mcp_servers,
         quarantined: HashMap::new(),
         remarks: Vec::new(),
     })
@@ -120,7 +125,7 @@ fn egress(document: &Document) -> Egress {
 
 /// Every URL that calls may go to.
 pub fn targets(document: &Document) -> impl Iterator<Item = &Url> {
-    let named = document.upstreams.values().filter_map(|u| u.value.base_url.as_ref());
+    let named = document.all_upstreams().filter_map(|(_, upstream)| upstream.base_url.as_ref());
     let unnamed = document.tools.values().filter_map(|t| t.value.http.as_ref()?.value.url.as_ref());
     named.chain(unnamed).map(|at| &at.value)
 }
@@ -206,17 +211,11 @@ fn tool(
         rate_limit: merge::rate_limit(&tool.rate_limit, &format!("tool:{name}")),
         bulkhead: narrow(get(&tool.bulkhead).unwrap_or(merge::DEFAULT_TOOL_BULKHEAD)),
         weight: narrow(get(&tool.weight).unwrap_or(1)),
-        fuse: tool.fuse.as_ref().map(|_| {
-            let open = super::snapshot::FusePolicy { same_failures: None, same_results: None };
-            merge::fuse(&tool.fuse, open)
-        }),
+        fuse: fuse(tool),
         volatile: values(&tool.volatile),
-        alternatives: values(&tool.alternatives)
-            .iter()
-            .filter_map(|name| ToolName::new(name).ok())
-            .collect(),
+        alternatives: servers::alternatives(tool),
         cost: get(&tool.cost).map(|money| money.millionths),
-        result: result(checked, name, &tool.result),
+        result: result_of(&tool.result, checked.expects.get(name).cloned()),
         write: (!read).then(|| write(&tool.write)),
         listed: Arc::new(listed),
         section: Digest::of(b""),
@@ -259,11 +258,16 @@ pub(super) fn tool_section(t: &Tool) -> Digest {
     ])
 }
 
-fn result(checked: &Checked<'_>, name: &str, section: &Maybe<written::ToolResult>) -> ResultPolicy {
+fn fuse(tool: &written::Tool) -> Option<FusePolicy> {
+    let open = FusePolicy { same_failures: None, same_results: None };
+    tool.fuse.as_ref().map(|_| merge::fuse(&tool.fuse, open))
+}
+
+fn result_of(section: &Maybe<written::ToolResult>, expect: Option<Schema>) -> ResultPolicy {
     let written = section.as_ref().map(|at| &at.value);
     ResultPolicy {
         json: written.and_then(|result| get(&result.json)).unwrap_or(true),
-        expect: checked.expects.get(name).cloned(),
+        expect,
         select: written.map(|result| values(&result.select)).unwrap_or_default(),
         redact: written.map(|result| values(&result.redact)).unwrap_or_default(),
         max: in_memory(

@@ -4,6 +4,7 @@
 //! A document may hold less than the file says: what was wrong has been reported and is absent.
 
 pub mod kinds;
+pub mod mcp;
 pub mod read;
 mod reference;
 mod remedies;
@@ -20,13 +21,14 @@ use self::kinds::{
     Address, COUNT, Count, Host, MONEY, NAME, Part, RATE, SHARE, SIZE, SchemaSource, SecretRef,
     Target,
 };
+pub use self::mcp::{McpEntry, McpServer};
 pub use self::read::{At, Entries};
 use self::read::{Fields, List, Named, Record, Report, Sensitive, Words};
 pub use self::remedies::{Idempotency, KeyMode, Probe, QueryArgument, StatusQuery};
 use super::diagnostic::{Mask, Place, Problem};
 use super::quantity::{Money, Rate};
 use super::snapshot::{
-    BackoffMode, BodyEncoding, BreakerMode, Identical, OnUnlisted, PathPiece, Per,
+    BackoffMode, BodyEncoding, BreakerMode, Identical, IsError, OnUnlisted, PathPiece, Per,
 };
 use crate::call::Effect;
 use crate::call::pointer::{Path, Pointer};
@@ -48,6 +50,9 @@ pub struct Document {
     pub agents: Entries<Agent>,
     pub upstreams: Entries<Upstream>,
     pub tools: Entries<Tool>,
+    pub mcp_servers: Entries<McpServer>,
+    /// Where `mcp_servers` is written.
+    pub mcp_servers_at: Option<Place>,
     pub egress: Maybe<Egress>,
     pub telemetry: Maybe<Telemetry>,
 }
@@ -89,7 +94,6 @@ pub struct Backoff {
     pub jitter: Maybe<Duration>,
 }
 
-/// `is_error` is not in this build.
 #[derive(Debug, Clone)]
 pub struct Breaker {
     pub mode: Maybe<BreakerMode>,
@@ -102,6 +106,8 @@ pub struct Breaker {
     pub open_max: Maybe<Duration>,
     pub probe: Maybe<Probe>,
     pub probe_every: Maybe<Duration>,
+    /// True = `bad`.
+    pub is_error_bad: Maybe<bool>,
 }
 
 #[derive(Debug, Clone)]
@@ -260,6 +266,8 @@ pub struct Tool {
     pub http: Maybe<Http>,
     pub result: Maybe<ToolResult>,
     pub write: Maybe<Write>,
+    /// True = `use`; tools of MCP servers.
+    pub tasks: Maybe<bool>,
 }
 
 impl Tool {
@@ -311,6 +319,10 @@ pub struct Write {
     pub drain: Maybe<Duration>,
     pub idempotency: Maybe<Idempotency>,
     pub status_query: Maybe<StatusQuery>,
+    /// Tools of MCP servers.
+    pub is_error: Maybe<IsError>,
+    /// True = `unknown`; tools of MCP servers.
+    pub unknown_on_input: Maybe<bool>,
 }
 
 /// What a file gave: as much of a document as could be read, and everything that is wrong with its form.
@@ -346,9 +358,16 @@ fn entries<T>(f: &mut Fields<'_>, key: &'static str, record: Record<T>) -> Entri
 }
 
 impl Document {
+    /// Everything calls may go to: upstreams, and servers of tools with theirs.
+    pub fn all_upstreams(&self) -> impl Iterator<Item = (&str, &Upstream)> {
+        let named = self.upstreams.iter().map(|(name, at)| (name.as_str(), &at.value));
+        let servers = self.mcp_servers.iter();
+        named.chain(servers.map(|(name, at)| (name.as_str(), &at.value.upstream)))
+    }
+
     pub(crate) fn fields(f: &mut Fields<'_>) -> Self {
         kinds::identity(f);
-        let document = Self {
+        let mut document = Self {
             file: "".into(),
             name: f.optional("name", NAME),
             owner: f.optional("owner", kinds::LINE),
@@ -366,16 +385,26 @@ impl Document {
                 Record { name: "upstream", fields: Upstream::fields },
             ),
             tools: entries(f, "tools", Record { name: "tool", fields: Tool::fields }),
+            mcp_servers: Entries::new(),
+            mcp_servers_at: None,
             egress: f.optional("egress", Record { name: "", fields: Egress::fields }),
             telemetry: f.optional("telemetry", Record { name: "", fields: Telemetry::fields }),
         };
-        f.absent("mcp_servers");
+        let server = Record { name: "mcp_server", fields: McpServer::fields };
+        if let Some(servers) = f.optional("mcp_servers", Named(server)) {
+            document.mcp_servers_at = Some(servers.key);
+            document.mcp_servers = servers.value;
+        }
         f.absent("hooks");
         f.check(|node, report| {
             let map = matches!(node.kind, tree::NodeKind::Map(_));
             if map && node.get("tools").is_none() && node.get("mcp_servers").is_none() {
-                let problem = Problem::new("CR1003", Place::START, "the policy has no `tools`");
-                report.push(problem.label("add `tools:`"));
+                let problem = Problem::new(
+                    "CR1003",
+                    Place::START,
+                    "the policy has neither `tools` nor `mcp_servers`",
+                );
+                report.push(problem.label("add `tools:` or `mcp_servers:`"));
             }
             if let Some((key, agents)) = node.entry("agents")
                 && matches!(&agents.kind, tree::NodeKind::Map(agents) if agents.is_empty())
@@ -384,7 +413,9 @@ impl Document {
                 report.push(problem.label("name at least one, such as `default: { allow: [] }`"));
             }
         });
-        f.describe("required", serde_json::json!(["apiVersion", "kind", "agents", "tools"]));
+        f.describe("required", serde_json::json!(["apiVersion", "kind", "agents"]));
+        let either = [["tools"], ["mcp_servers"]].map(|one| serde_json::json!({ "required": one }));
+        f.describe("anyOf", serde_json::json!(either));
         document
     }
 }

@@ -9,7 +9,9 @@ use serde_json::Value;
 
 use super::diagnostic::{Level, Problem};
 use super::document::kinds::{SchemaSource, SecretRef};
+use super::document::mcp::{EnvValue, Pin};
 use super::document::{At, Document, Maybe, tree};
+use super::pins;
 use super::snapshot::{Secret, SecretText};
 use crate::strict_json::{self, Limits};
 
@@ -25,6 +27,8 @@ pub struct Material {
     pub schemas: BTreeMap<PathBuf, Result<Value, String>>,
     /// The bytes behind `schemas`, for the revision.
     pub included: BTreeMap<PathBuf, Vec<u8>>,
+    /// Files of pins by path below the policy's directory: what they pin, or why they do not.
+    pub pins: BTreeMap<PathBuf, Result<BTreeMap<String, String>, String>>,
     pub secrets: HashMap<SecretRef, Secret>,
     /// Every file that was read or looked for; a reload watches them.
     pub files: Vec<PathBuf>,
@@ -44,7 +48,17 @@ impl Material {
                 material.include(path, directory);
             }
         }
-        for reference in secret_refs(document) {
+        for pin in document.mcp_servers.values().filter_map(|at| at.value.pin.as_ref()) {
+            if let Pin::File(path) = &pin.value
+                && let Err(why) = material.pin(path, directory)
+            {
+                let message = format!("the file of pins ({}) {why}", path.display());
+                let hint = "write it by a review of what the server offers; without it no tool of the server would be known";
+                problems.push(Problem::new("CR1004", pin.place, message).hint(hint));
+            }
+        }
+        let of_children = child_secrets(document);
+        for reference in secret_refs(document).into_iter().chain(&of_children) {
             if !material.secrets.contains_key(&reference.value) {
                 let secret = material.secret(reference, offline, &mut problems);
                 material.secrets.insert(reference.value.clone(), secret);
@@ -72,6 +86,22 @@ impl Material {
             schema
         });
         self.schemas.insert(path.to_owned(), schema);
+    }
+
+    fn pin(&mut self, path: &Path, directory: &Path) -> Result<(), String> {
+        if let Some(read) = self.pins.get(path) {
+            return read.as_ref().map(drop).map_err(String::clone);
+        }
+        let full = directory.join(path);
+        self.files.push(full.clone());
+        let pins = read_bounded(&full, pins::MAX_BYTES).and_then(|bytes| {
+            let pins = pins::parse(&bytes);
+            self.included.insert(path.to_owned(), bytes);
+            pins
+        });
+        let told = pins.as_ref().map(drop).map_err(String::clone);
+        self.pins.insert(path.to_owned(), pins);
+        told
     }
 
     fn secret(
@@ -172,9 +202,15 @@ fn schema_sources(document: &Document) -> Vec<&At<SchemaSource>> {
         let expect = tool.value.result.as_ref().and_then(|result| result.value.expect.as_ref());
         tool.value.schema.iter().chain(expect)
     });
+    let entries = document.mcp_servers.values().flat_map(|at| at.value.tools.values());
+    let entries = entries.flat_map(|at| {
+        let entry = &at.value;
+        let expect = entry.tool.result.as_ref().and_then(|result| result.value.expect.as_ref());
+        entry.tool.schema.iter().chain(expect).chain(&entry.constraints)
+    });
     let agents = document.agents.values();
     let constraints = agents.filter_map(|agent| agent.value.constraints.as_ref());
-    tools.chain(constraints.flat_map(|map| map.value.values())).collect()
+    tools.chain(entries).chain(constraints.flat_map(|map| map.value.values())).collect()
 }
 
 /// Every reference to a secret in the document.
@@ -185,9 +221,9 @@ fn secret_refs(document: &Document) -> Vec<&At<SecretRef>> {
             refs.extend(&identity.value.token);
         }
     }
-    for upstream in document.upstreams.values() {
-        refs.extend(&upstream.value.ca);
-        let Some(auth) = upstream.value.auth.as_ref().map(|at| &at.value) else { continue };
+    for (_, upstream) in document.all_upstreams() {
+        refs.extend(&upstream.ca);
+        let Some(auth) = upstream.auth.as_ref().map(|at| &at.value) else { continue };
         refs.extend(&auth.bearer);
         if let Some(basic) = &auth.basic {
             refs.extend(&basic.value.username);
@@ -196,6 +232,23 @@ fn secret_refs(document: &Document) -> Vec<&At<SecretRef>> {
         refs.extend(auth.header.iter().filter_map(|header| header.value.value.as_ref()));
     }
     refs
+}
+
+/// Secrets of the environments of children.
+fn child_secrets(document: &Document) -> Vec<At<SecretRef>> {
+    let servers = document.mcp_servers.values();
+    let values = servers.flat_map(|at| at.value.env.iter()).flat_map(|env| env.value.values());
+    values
+        .filter_map(|at| match &at.value {
+            EnvValue::Secret(secret) => Some(At {
+                value: secret.clone(),
+                key: at.key,
+                place: at.place,
+                last_line: at.last_line,
+            }),
+            EnvValue::Text(_) => None,
+        })
+        .collect()
 }
 
 /// A reference that may be absent, resolved.

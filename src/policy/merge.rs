@@ -159,6 +159,7 @@ fn lay_breaker(over: &Maybe<Breaker>, under: &mut BreakerPolicy) {
     lay(&over.count_by_attempt, &mut under.count_by_attempt);
     lay(&over.open_for, &mut under.open_for);
     lay(&over.open_max, &mut under.open_max);
+    lay(&over.is_error_bad, &mut under.is_error_bad);
     if let Some(probe) = over.probe.as_ref().and_then(|probe| compiled(&probe.value)) {
         under.probe = Some(probe);
     }
@@ -182,6 +183,7 @@ fn lay_breaker(over: &Maybe<Breaker>, under: &mut BreakerPolicy) {
 fn compiled(probe: &written::Probe) -> Option<Probe> {
     Some(match probe {
         written::Probe::Connect => Probe::Connect,
+        written::Probe::Discover => Probe::Discover,
         written::Probe::Call { tool, arguments } => {
             let tool = ToolName::new(&tool.value).ok()?;
             Probe::Call { tool, arguments: arguments.clone() }
@@ -206,6 +208,13 @@ fn ratio(written: &Ratio, before: Option<RatioPolicy>) -> RatioPolicy {
 pub fn profile_name<'d>(document: &'d Document, tool: &'d Tool) -> &'d str {
     let default = document.defaults.as_ref().and_then(|at| at.value.profile.as_ref());
     tool.profile.as_ref().or(default).map_or(profiles::DEFAULT, |at| at.value.as_str())
+}
+
+/// An entry of a server with the server's profile, where it names none.
+pub fn of_server(server: &written::McpServer, entry: &Tool) -> Tool {
+    let mut tool = entry.clone();
+    tool.profile = tool.profile.or_else(|| server.profile.clone());
+    tool
 }
 
 /// What holds for a tool. An unknown profile (CR2001) counts as `external_http`.

@@ -14,6 +14,7 @@ pub mod json_schema;
 pub mod lint;
 pub mod material;
 pub mod merge;
+pub mod pins;
 pub mod predicate;
 pub mod profiles;
 pub mod quantity;
@@ -103,8 +104,31 @@ fn never_reloads(name: &str) -> Problem {
         .file(&name.into())
 }
 
+/// Whether calls reach `mcp_servers` in this build; where they do not, the key is refused (CR1009).
+const MCP_SERVERS: bool = false;
+
 /// Examines a policy's text. `name` is what findings call it; files it refers to are looked for below `directory`.
 pub fn examine_text(bytes: &[u8], name: &str, directory: &Path, options: LoadOptions) -> Examined {
+    examine_built(bytes, name, directory, options, MCP_SERVERS)
+}
+
+/// As [`examine_text`], of a build in which calls reach `mcp_servers`.
+pub fn examine_with_servers(
+    bytes: &[u8],
+    name: &str,
+    directory: &Path,
+    options: LoadOptions,
+) -> Examined {
+    examine_built(bytes, name, directory, options, true)
+}
+
+fn examine_built(
+    bytes: &[u8],
+    name: &str,
+    directory: &Path,
+    options: LoadOptions,
+    servers: bool,
+) -> Examined {
     let document::Reading { document, mut problems, masks } = document::read(bytes, name);
     let mut sources = Sources::default();
     sources.add(&name.into(), &String::from_utf8_lossy(bytes), &masks);
@@ -112,6 +136,11 @@ pub fn examine_text(bytes: &[u8], name: &str, directory: &Path, options: LoadOpt
         diagnostic::sort(&mut problems);
         return Examined { snapshot: None, problems, files: Vec::new(), sources };
     };
+    if let Some(at) = document.mcp_servers_at.filter(|_| !servers) {
+        let problem = Problem::new("CR1009", at, "`mcp_servers` is not in this build");
+        let hint = "remove the key; it is not ignored, because what it asks for would not be done";
+        problems.push(problem.hint(hint).file(&name.into()));
+    }
     let (material, found) = Material::gather(&document, directory, options.offline);
     problems.extend(found);
     let (checked, problems) = check::check(&document, &material, bytes, problems);

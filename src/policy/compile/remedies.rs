@@ -1,5 +1,6 @@
 //! Keys that tools recognise and questions that they answer, compiled.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
@@ -28,9 +29,18 @@ pub(super) fn idempotency(section: &Maybe<written::Idempotency>) -> Option<Idemp
             }
         }
         KeyMode::Argument => SentAs::Argument(written.argument()?),
+        KeyMode::Meta => SentAs::Meta(written.name.as_ref()?.value.as_str().into()),
         KeyMode::Natural => SentAs::Natural,
     };
     Some(Idempotency { sent_as, window: get(&written.window) })
+}
+
+/// The key of `_meta` that carries it.
+pub(super) fn meta_key(section: &Maybe<written::Idempotency>) -> Option<Arc<str>> {
+    match idempotency(section)?.sent_as {
+        SentAs::Meta(name) => Some(name),
+        SentAs::Header { .. } | SentAs::Argument(_) | SentAs::Natural => None,
+    }
 }
 
 pub(super) fn status_query(section: &Maybe<written::StatusQuery>) -> Option<StatusQuery> {

@@ -34,7 +34,9 @@ pub(super) fn upstreams(checked: &Checked<'_>) -> HashMap<UpstreamName, Arc<Upst
     for (text, section) in &document.upstreams {
         if let (Ok(name), Some(url)) = (UpstreamName::new(text), &section.value.base_url) {
             let rule = Rule { path: format!("upstreams.{text}").into(), line: section.key.line };
-            let upstream = upstream(checked, name.clone(), rule, &url.value, Some(&section.value));
+            let longest = longest_total(document, &name);
+            let written = Some(&section.value);
+            let upstream = upstream(checked, name.clone(), rule, &url.value, written, longest);
             out.insert(name, Arc::new(upstream));
         }
     }
@@ -43,30 +45,34 @@ pub(super) fn upstreams(checked: &Checked<'_>) -> HashMap<UpstreamName, Arc<Upst
         if let (Some(name), Some(url)) = (upstream_name(http), &http.url) {
             let path = format!("tools.{text}.http.url").into();
             let rule = Rule { path, line: url.key.line };
-            out.entry(name.clone())
-                .or_insert_with(|| Arc::new(upstream(checked, name, rule, &url.value, None)));
+            out.entry(name.clone()).or_insert_with(|| {
+                let longest = longest_total(document, &name);
+                Arc::new(upstream(checked, name, rule, &url.value, None, longest))
+            });
         }
     }
     out
 }
 
-/// The fixed path of a base URL, without trailing slash.
-fn base_path(target: &Target) -> String {
+/// The fixed path of a URL.
+pub(super) fn exact_path(target: &Target) -> String {
     let mut path = String::new();
     for piece in &target.path {
         if let PathPiece::Literal(text) = piece {
             path.push_str(text);
         }
     }
-    path.trim_end_matches('/').to_owned()
+    path
 }
 
-fn upstream(
+/// `longest` is the longest total of what is behind it.
+pub(super) fn upstream(
     checked: &Checked<'_>,
     name: UpstreamName,
     rule: Rule,
     target: &Target,
     written: Option<&written::Upstream>,
+    longest: Duration,
 ) -> Upstream {
     let limit_name = format!("upstream:{name}");
     let mut headers: Vec<_> = written
@@ -77,8 +83,10 @@ fn upstream(
         .map(|(header, value)| (header.clone(), value.value.clone()))
         .collect();
     headers.sort_by(|a, b| a.0.as_str().cmp(b.0.as_str()));
-    let base_path = if written.is_some() { base_path(target) } else { String::new() };
-    let longest = longest_total(checked.document, &name);
+    let base_path = match written {
+        Some(_) => exact_path(target).trim_end_matches('/').to_owned(),
+        None => String::new(),
+    };
     let mut upstream = Upstream {
         tls: target.tls,
         host: target.bare_host().into(),
@@ -113,7 +121,7 @@ fn upstream(
 }
 
 /// A secret prints as nothing, so its rotation leaves the state of an upstream alone.
-fn upstream_section(u: &Upstream) -> Digest {
+pub(super) fn upstream_section(u: &Upstream) -> Digest {
     let place = format!("{:?}", (&u.name, u.tls, &u.host, u.port, &u.base_path, &u.headers));
     let trust = format!("{:?}", (&u.auth, u.ca.is_some(), &u.addresses, u.follow_same_origin));
     let limits = format!("{:?}", (u.bulkhead, &u.rate_limit, &u.breaker, u.retry_budget));

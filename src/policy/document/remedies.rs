@@ -17,6 +17,8 @@ use crate::policy::predicate::{Predicate, Test};
 pub enum KeyMode {
     Header,
     Argument,
+    /// A key of `_meta`; tools of MCP servers.
+    Meta,
     /// Repeating the same request changes nothing: no key.
     Natural,
 }
@@ -43,7 +45,7 @@ impl Idempotency {
                     ("header", Some(KeyMode::Header)),
                     ("argument", Some(KeyMode::Argument)),
                     ("natural", Some(KeyMode::Natural)),
-                    ("meta", None),
+                    ("meta", Some(KeyMode::Meta)),
                 ]),
             ),
             name: f.optional("name", KEY_NAME),
@@ -70,6 +72,28 @@ fn one_member(text: &str) -> Option<String> {
     }
 }
 
+/// A prefix and a name as MCP spells keys of `_meta` (2025-11-25, basic, `_meta`), not of those that are reserved.
+fn is_meta_key(text: &str) -> bool {
+    let (prefix, name) = text.rsplit_once('/').unwrap_or(("", text));
+    let edge = |c: char| c.is_ascii_alphanumeric();
+    let sound = |part: &str| {
+        part.starts_with(edge)
+            && part.ends_with(edge)
+            && part.chars().all(|c| edge(c) || matches!(c, '-' | '_' | '.'))
+    };
+    let mut labels = prefix.split('.').filter(|label| !label.is_empty());
+    let reserved = labels.nth(1).is_some_and(|label| {
+        label.eq_ignore_ascii_case("modelcontextprotocol") || label.eq_ignore_ascii_case("mcp")
+    });
+    let ours = prefix.eq_ignore_ascii_case("io.checkrein");
+    text.len() <= 256
+        && sound(name)
+        && (prefix.is_empty() || sound(prefix))
+        && !reserved
+        && !ours
+        && !matches!(text, "progressToken" | "traceparent" | "tracestate" | "baggage")
+}
+
 /// `name` is what its mode needs.
 fn key_name(node: &Node, report: &mut Report) {
     let text = |key| match node.get(key).map(|node| &node.kind) {
@@ -86,6 +110,18 @@ fn key_name(node: &Node, report: &mut Report) {
         (Some("argument"), Some((_, value))) => {
             if text("name").and_then(one_member).is_none() {
                 report.wrong("CR1004", value, "a pointer to one argument: `/idempotency_key`");
+            }
+        }
+        (Some("meta"), None) => {
+            let message = format!("`{}` has no `name`", report.path());
+            let label = "say which key of `_meta` takes it: `name: example.com/idempotency-key`";
+            report.push(Problem::new("CR1003", node.place, message).label(label));
+        }
+        (Some("meta"), Some((_, value))) => {
+            if !text("name").is_some_and(is_meta_key) {
+                let expected =
+                    "a key of `_meta` of your own or the tool's: `example.com/idempotency-key`";
+                report.wrong("CR1004", value, expected);
             }
         }
         (Some("header"), Some((_, value))) => {
@@ -346,6 +382,8 @@ fn one_test(node: &Node, report: &mut Report) -> bool {
 pub enum Probe {
     /// TCP, and TLS where the upstream has it.
     Connect,
+    /// `server/discover` or `tools/list`; servers that speak MCP.
+    Discover,
     /// A read of the policy.
     Call { tool: At<String>, arguments: Map<String, Value> },
 }
@@ -359,21 +397,21 @@ impl Kind for ProbeKind {
     fn read(&self, node: &Node, report: &mut Report) -> Option<Probe> {
         match &node.kind {
             NodeKind::Scalar { text, .. } if text == "connect" => Some(Probe::Connect),
-            NodeKind::Scalar { text, .. } if text == "discover" => {
-                let message = format!("`{}: discover` is not in this build", report.path());
-                report.push(Problem::new("CR1009", node.place, message));
-                None
-            }
+            NodeKind::Scalar { text, .. } if text == "discover" => Some(Probe::Discover),
             NodeKind::Map(_) => PROBE_CALL.read(node, report).flatten(),
             NodeKind::Scalar { .. } | NodeKind::List(_) | NodeKind::Broken => {
-                report.wrong("CR1004", node, "`connect`, or `{ tool, arguments }` naming a read");
+                report.wrong(
+                    "CR1004",
+                    node,
+                    "`connect`, `discover`, or `{ tool, arguments }` naming a read",
+                );
                 None
             }
         }
     }
 
     fn schema(&self, defs: &mut Map<String, Value>) -> Value {
-        json!({ "anyOf": [{ "const": "connect" }, PROBE_CALL.schema(defs)] })
+        json!({ "anyOf": [{ "enum": ["connect", "discover"] }, PROBE_CALL.schema(defs)] })
     }
 }
 

@@ -11,11 +11,16 @@ use super::*;
 
 const TIMEOUT: Record<Timeout> = Record { name: "timeout", fields: Timeout::fields };
 const RETRY: Record<Retry> = Record { name: "retry", fields: Retry::fields };
-const BREAKER: Record<Breaker> = Record { name: "breaker", fields: Breaker::fields };
+pub(super) const BREAKER: Record<Breaker> = Record { name: "breaker", fields: Breaker::fields };
 const FUSE: Record<Fuse> = Record { name: "fuse", fields: Fuse::fields };
-const BUCKET: Record<Bucket> = Record { name: "rate_limit", fields: Bucket::fields };
+pub(super) const BUCKET: Record<Bucket> = Record { name: "rate_limit", fields: Bucket::fields };
 const TOOL_BUCKET: Record<Bucket> = Record { name: "tool_rate_limit", fields: Bucket::tool_fields };
 const SCHEMA: SchemaKind = SchemaKind;
+pub(super) const AUTH: Record<Auth> = Record { name: "auth", fields: Auth::fields };
+pub(super) const RETRY_BUDGET: Record<RetryBudget> =
+    Record { name: "", fields: RetryBudget::fields };
+pub(super) const HTTP_VERSION: Words<bool> =
+    Words(&[("auto", Some(false)), ("h1", Some(true)), ("h2", None)]);
 
 /// The words of a two-way choice; the second means `true`.
 macro_rules! choice {
@@ -78,7 +83,7 @@ impl Backoff {
 
 impl Breaker {
     fn fields(f: &mut Fields<'_>) -> Self {
-        let breaker = Self {
+        Self {
             mode: f.optional(
                 "mode",
                 Words(&[
@@ -97,9 +102,8 @@ impl Breaker {
             open_max: f.optional("open_max", DURATION),
             probe: f.optional("probe", remedies::ProbeKind),
             probe_every: f.optional("probe_every", DURATION),
-        };
-        f.absent("is_error");
-        breaker
+            is_error_bad: f.optional("is_error", choice!("neutral", "bad")),
+        }
     }
 }
 
@@ -218,21 +222,17 @@ impl Upstream {
     pub(super) fn fields(f: &mut Fields<'_>) -> Self {
         Self {
             base_url: f.required("base_url", BASE_URL),
-            auth: f.optional("auth", Sensitive(Record { name: "auth", fields: Auth::fields })),
+            auth: f.optional("auth", Sensitive(AUTH)),
             headers: f.optional("headers", Sensitive(Headers(HEADER_VALUE))),
             ca: f.optional("ca", Sensitive(SecretKind)),
             addresses: f.optional("addresses", List { of: ADDRESS, least: 1 }),
-            http1_only: f.optional(
-                "http_version",
-                Words(&[("auto", Some(false)), ("h1", Some(true)), ("h2", None)]),
-            ),
+            http1_only: f.optional("http_version", HTTP_VERSION),
             timeout_header: f.optional("timeout_header", PLAIN_HEADER),
             follow_same_origin: f.optional("redirects", choice!("none", "same_origin")),
             bulkhead: f.optional("bulkhead", COUNT),
             rate_limit: f.optional("rate_limit", BUCKET),
             breaker: f.optional("breaker", BREAKER),
-            retry_budget: f
-                .optional("retry_budget", Record { name: "", fields: RetryBudget::fields }),
+            retry_budget: f.optional("retry_budget", RETRY_BUDGET),
         }
     }
 }
@@ -298,8 +298,26 @@ impl Telemetry {
 
 impl Tool {
     pub(super) fn fields(f: &mut Fields<'_>) -> Self {
+        let description = f.required("description", DESCRIPTION);
+        let http = f.optional("http", Record { name: "http", fields: Http::fields });
+        let tool = Self { description, http, ..Self::rules(f) };
+        f.absent("proxy");
+        f.exactly_one(&["http", "proxy"]);
+        f.check(needs_a_schema);
+        f.describe("required", serde_json::json!(["description", "http", "schema"]));
+        tool
+    }
+
+    /// As an entry of a server, which has no back end of its own, and a description where it wants another.
+    pub(super) fn of_server(f: &mut Fields<'_>) -> Self {
+        let description = f.optional("description", DESCRIPTION);
+        Self { description, ..Self::rules(f) }
+    }
+
+    /// What a tool obeys wherever its calls go.
+    fn rules(f: &mut Fields<'_>) -> Self {
         let tool = Self {
-            description: f.required("description", DESCRIPTION),
+            description: None,
             effect: f.optional(
                 "effect",
                 Words(&[("read", Some(Effect::Read)), ("write", Some(Effect::Write))]),
@@ -316,16 +334,14 @@ impl Tool {
             volatile: f.optional("volatile", List { of: POINTER, least: 1 }),
             alternatives: f.optional("alternatives", List { of: NAME, least: 1 }),
             cost: f.optional("cost", MONEY),
-            http: f.optional("http", Record { name: "http", fields: Http::fields }),
+            http: None,
             result: f.optional("result", Record { name: "result", fields: ToolResult::fields }),
             write: f.optional("write", Record { name: "write", fields: Write::fields }),
+            tasks: f.optional("tasks", choice!("ignore", "use")),
         };
-        for key in ["proxy", "cache", "approval", "tasks"] {
+        for key in ["cache", "approval"] {
             f.absent(key);
         }
-        f.exactly_one(&["http", "proxy"]);
-        f.check(needs_a_schema);
-        f.describe("required", serde_json::json!(["description", "http", "schema"]));
         tool
     }
 }
@@ -428,10 +444,16 @@ impl Write {
             drain: f.optional("drain", DURATION_OR_ZERO),
             idempotency: f.optional("idempotency", remedies::IDEMPOTENCY),
             status_query: f.optional("status_query", remedies::STATUS_QUERY),
+            is_error: f.optional(
+                "is_error",
+                Words(&[
+                    ("executed", Some(IsError::Executed)),
+                    ("not_executed", Some(IsError::NotExecuted)),
+                    ("unknown", Some(IsError::Unknown)),
+                ]),
+            ),
+            unknown_on_input: f.optional("on_input_required", choice!("not_executed", "unknown")),
         };
-        for key in ["is_error", "on_input_required"] {
-            f.absent(key);
-        }
         f.at_most_one(&["fingerprint", "identical"]);
         write
     }

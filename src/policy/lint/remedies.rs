@@ -49,7 +49,7 @@ fn probes<'d>(view: &View<'d>) -> impl Iterator<Item = &'d At<Probe>> {
 pub(super) fn probed<'d>(view: &View<'d>) -> impl Iterator<Item = &'d At<String>> {
     probes(view).filter_map(|probe| match &probe.value {
         Probe::Call { tool, .. } => Some(tool),
-        Probe::Connect => None,
+        Probe::Connect | Probe::Discover => None,
     })
 }
 
@@ -138,8 +138,14 @@ fn key(
             meaningless(&idempotency.quoted, "quoted", "only headers are quoted", problems);
             argument(view, name, tool, idempotency, problems);
         }
+        KeyMode::Meta => unfit(mode, "meta", "tools of MCP servers have `_meta`", problems),
         KeyMode::Header => header(view, name, tool, idempotency, mode, problems),
     }
+}
+
+fn unfit(mode: &At<KeyMode>, word: &str, why: &str, problems: &mut Vec<Problem>) {
+    let message = format!("`mode: {word}` cannot be done here: only {why}");
+    problems.push(Problem::new("CR2007", mode.place, message));
 }
 
 fn meaningless<T>(key: &Maybe<T>, word: &str, why: &str, problems: &mut Vec<Problem>) {
