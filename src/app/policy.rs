@@ -11,7 +11,7 @@ use super::{Gateway, StartError};
 use crate::config::{Config, Listen};
 use crate::policy::diagnostic::{Level, Place, Problem, Sources, pretty, worst};
 use crate::policy::reload::{Loaded, ReloadEvent};
-use crate::policy::snapshot::{Auth, Snapshot};
+use crate::policy::snapshot::{Auth, EnvValue, Reach, Snapshot};
 use crate::policy::watch::{WatchOptions, Watcher};
 use crate::policy::{self, LoadOptions};
 use crate::telemetry::metrics::Metrics;
@@ -193,5 +193,14 @@ fn hide_secrets(secrets: &Secrets, snapshot: &Snapshot) {
     });
     let of_agents =
         snapshot.agents.values().flat_map(|agent| agent.tokens.iter().map(|t| t.0.clone()));
-    secrets.set(of_upstreams.chain(of_agents));
+    let children = snapshot.mcp_servers.values().filter_map(|server| match &server.reach {
+        Reach::Child(child) => Some(child),
+        Reach::Http => None,
+    });
+    let of_children =
+        children.flat_map(|child| child.env.values()).filter_map(|value| match value {
+            EnvValue::Secret(secret) => secret.value.as_ref().map(|text| text.0.clone()),
+            EnvValue::Text(_) => None,
+        });
+    secrets.set(of_upstreams.chain(of_agents).chain(of_children));
 }

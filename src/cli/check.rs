@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::{Exit, complain, say};
+use crate::policy::bind::Entry;
 use crate::policy::diagnostic::{self, CODES, Level, Problem, Sources};
+use crate::policy::snapshot::{Reach, SentAs, Snapshot};
 use crate::policy::{self, LoadOptions};
 
 #[derive(Debug, clap::Args)]
@@ -62,8 +64,12 @@ pub(super) fn run(args: &Args) -> Exit {
     }
     let mut problems: Vec<Problem> = Vec::new();
     let mut sources = Sources::default();
+    let mut servers = String::new();
     for path in &args.files {
         let examined = policy::examine(path, LoadOptions { offline: args.offline });
+        if let Some(snapshot) = &examined.snapshot {
+            servers.push_str(&unasked(snapshot));
+        }
         problems.extend(examined.problems);
         sources.merge(examined.sources);
     }
@@ -71,6 +77,9 @@ pub(super) fn run(args: &Args) -> Exit {
     match args.output {
         Form::Pretty => {
             say(&diagnostic::pretty(&problems, &sources));
+            if !servers.is_empty() {
+                say(servers.trim_end());
+            }
             say(&summary(&problems, args.files.len()));
         }
         Form::Compact if problems.is_empty() => {}
@@ -79,6 +88,45 @@ pub(super) fn run(args: &Args) -> Exit {
     }
     let fails = diagnostic::worst(&problems).is_some_and(|worst| worst >= args.fail_level.into());
     if fails { Exit::Findings } else { Exit::Ok }
+}
+
+/// Servers of the policy, and what of their rules only they can tell: a check asks nobody.
+fn unasked(snapshot: &Snapshot) -> String {
+    let mut servers: Vec<_> = snapshot.mcp_servers.values().collect();
+    servers.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut text = String::new();
+    for server in servers {
+        let exposed = || server.entries.iter().filter(|entry| entry.expose);
+        let listed = |wanted: &dyn Fn(&Entry) -> bool| {
+            let names = exposed().filter(|entry| wanted(entry)).map(|entry| entry.pattern.as_ref());
+            names.collect::<Vec<_>>().join(", ")
+        };
+        let reach = match &server.reach {
+            Reach::Http => {
+                let scheme = if server.upstream.tls { "https" } else { "http" };
+                let host = server.upstream.authority.to_str().unwrap_or_default();
+                format!("{scheme}://{host}{}", server.upstream.base_path)
+            }
+            Reach::Child(child) => child.argv.first().cloned().unwrap_or_default(),
+        };
+        text.push_str(&format!("server {} ({reach}), not asked:\n", server.name));
+        let named = |entry: &Entry| {
+            let write = &entry.write;
+            let key = write.idempotency.as_ref().map(|key| &key.sent_as);
+            let argument = matches!(key, Some(SentAs::Argument(_)));
+            entry.schema.is_none() && (argument || !write.fingerprint.is_empty())
+        };
+        for (what, names) in [
+            ("whether it offers", listed(&|entry| entry.is_exact())),
+            ("which of its tools fit", listed(&|entry| !entry.is_exact())),
+            ("whether the arguments are there that `write` names of", listed(&named)),
+        ] {
+            if !names.is_empty() {
+                text.push_str(&format!("  {what} {names}\n"));
+            }
+        }
+    }
+    text
 }
 
 fn unreadable(path: &PathBuf) -> Option<(&PathBuf, io::Error)> {
@@ -156,5 +204,22 @@ mod tests {
             assert_eq!(explain(entry.code), Exit::Ok);
         }
         assert_eq!(explain("CR9999"), Exit::Usage);
+    }
+
+    #[test]
+    fn what_a_server_has_to_be_asked_for_is_told() {
+        let text = include_bytes!("../../policies/mcp.yaml");
+        let here = std::path::Path::new(".");
+        let examined = policy::examine_with_servers(text, "mcp.yaml", here, LoadOptions::default());
+        let told = unasked(&examined.snapshot.expect("sound"));
+        assert_eq!(
+            told,
+            "server notes (/usr/local/bin/notes-server), not asked:\n  \
+             whether it offers read_note, write.note\n\
+             server tickets (http://127.0.0.1:9091/mcp), not asked:\n  \
+             whether it offers create_ticket\n  \
+             which of its tools fit get_*, list_*\n  \
+             whether the arguments are there that `write` names of create_ticket\n"
+        );
     }
 }

@@ -6,7 +6,6 @@
 mod agents;
 mod definition;
 mod entry;
-mod parameters;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use serde_json::Value;
 
 pub(super) use self::definition::listed_http;
 pub use self::entry::Entry;
+pub(super) use self::entry::{literal, rank};
 use super::snapshot::{BrokenTool, McpServer, Snapshot, Target, Tool};
 use crate::call::{Effect, ToolName, UpstreamName};
 
@@ -181,3 +181,6 @@ impl Candidate<'_> {
             && Arc::ptr_eq(&mcp.definition, &self.offered.definition)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -321,6 +321,8 @@ codes! {
     Warning { CR2002 "name or pattern that matches nothing"; }
     Note { CR2003 "a write not covered by a pattern, an entry without effect, or a tool nobody may call"; }
     Error {
+        CR2004 "two tools of one name, or a server and an upstream";
+        CR2005 "two patterns of equal rank";
         CR2006 "argument with no place or two in the request";
         CR2007 "key that the back end cannot honour";
         CR2008 "one credential under two agents, or an agent that cannot be told apart";

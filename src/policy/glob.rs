@@ -9,17 +9,24 @@ pub fn is_glob(pattern: &str) -> bool {
 
 /// Whole-string match; `*` is any text, `?` any one character. Linear in both lengths, never exponential.
 pub fn glob_matches(pattern: &str, name: &str) -> bool {
+    if pattern.is_ascii() && name.is_ascii() {
+        return matches(pattern.as_bytes(), name.as_bytes(), (b'*', b'?'));
+    }
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
+    matches(&pattern, &name, ('*', '?'))
+}
+
+fn matches<C: PartialEq>(pattern: &[C], name: &[C], (any, one): (C, C)) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         match pattern.get(p) {
-            Some('*') => {
+            Some(c) if *c == any => {
                 star = Some((p + 1, n));
                 p += 1;
             }
-            Some(c) if *c == '?' || name.get(n) == Some(c) => {
+            Some(c) if *c == one || name.get(n) == Some(c) => {
                 p += 1;
                 n += 1;
             }
@@ -32,7 +39,33 @@ pub fn glob_matches(pattern: &str, name: &str) -> bool {
             },
         }
     }
-    pattern.iter().skip(p).all(|c| *c == '*')
+    pattern.iter().skip(p).all(|c| *c == any)
+}
+
+/// Whether some name fits both patterns. Quadratic in their lengths.
+pub fn globs_meet(a: &str, b: &str) -> bool {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    // below[j]: whether what is left of `a` and `b[j..]` meet.
+    let mut below: Vec<bool> = Vec::new();
+    for left in (0..=a.len()).rev() {
+        let mine = a.get(left);
+        let mut row = vec![false; b.len() + 1];
+        for right in (0..=b.len()).rev() {
+            let at = |row: &[bool], place: usize| row.get(place).copied().unwrap_or(false);
+            let meets = match (mine, b.get(right)) {
+                (None, None) => true,
+                (Some('*'), _) => at(&below, right) || at(&row, right + 1),
+                (_, Some('*')) => at(&row, right + 1) || at(&below, right),
+                (Some(x), Some(y)) => (x == y || *x == '?' || *y == '?') && at(&below, right + 1),
+                (Some(_), None) | (None, Some(_)) => false,
+            };
+            if let Some(slot) = row.get_mut(right) {
+                *slot = meets;
+            }
+        }
+        below = row;
+    }
+    below.first().copied().unwrap_or(false)
 }
 
 /// Whether an `allow` entry lets a tool be called: a pattern reaches reads only, a write is allowed by its name.

@@ -474,25 +474,6 @@ pub struct WritePolicy {
     pub status_query: Option<StatusQuery>,
 }
 
-impl Default for WritePolicy {
-    /// What the language says of a write of which nothing is written.
-    fn default() -> Self {
-        Self {
-            fingerprint: Vec::new(),
-            global_scope: false,
-            ttl: super::merge::DEFAULT_TTL,
-            identical: Identical::Allow,
-            not_executed_on: Vec::new(),
-            unknown_on: Vec::new(),
-            caller_key_required: false,
-            pooled: false,
-            drain: super::merge::DEFAULT_DRAIN,
-            idempotency: None,
-            status_query: None,
-        }
-    }
-}
-
 /// An identical later write of a tool without fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Identical {

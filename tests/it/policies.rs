@@ -7,7 +7,7 @@ mod values;
 
 use std::path::{Path, PathBuf};
 
-use checkrein::policy::{Examined, LoadOptions, examine_text};
+use checkrein::policy::{Examined, LoadOptions, examine_with_servers};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -15,7 +15,7 @@ fn root() -> PathBuf {
 
 /// Examines a text as `policy.yaml` in an empty place, secrets absent.
 fn examine(text: &str) -> Examined {
-    examine_text(
+    examine_with_servers(
         text.as_bytes(),
         "policy.yaml",
         Path::new("/nowhere"),

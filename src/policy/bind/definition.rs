@@ -5,9 +5,10 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::Candidate;
-use super::parameters;
 use crate::call::arguments::canonical;
+use crate::call::pointer::push_token;
 use crate::call::{Digest, Effect, ToolName};
+use crate::mcp::headers::{PARAM_PREFIX, param_headers};
 use crate::policy::compile::tool_section;
 use crate::policy::lint::shape::{Shape, Standing, standing};
 use crate::policy::schema::Schema;
@@ -41,7 +42,7 @@ pub(super) fn tool(
         names_its_operation(&schema, write)?;
     }
     let param_headers = match server.reach {
-        Reach::Http => parameters::headers(input)?,
+        Reach::Http => repeated(input)?,
         Reach::Child(_) => Arc::from([]),
     };
     let shapes = !entry.result.select.is_empty() || !entry.result.redact.is_empty();
@@ -88,6 +89,20 @@ pub(super) fn tool(
     };
     tool.section = tool_section(&tool);
     Ok(tool)
+}
+
+/// Arguments that a modern server wants repeated in fields of the request.
+fn repeated(input: &Value) -> Result<Arc<[(String, String)]>, String> {
+    let found =
+        param_headers(input).map_err(|why| format!("its `inputSchema` breaks a rule: {why}"))?;
+    let named = found.into_iter().map(|one| {
+        let mut pointer = String::new();
+        for token in &one.path {
+            push_token(&mut pointer, token);
+        }
+        (pointer, one.header.trim_start_matches(PARAM_PREFIX).to_owned())
+    });
+    Ok(named.collect())
 }
 
 /// The argument that takes the key, which models neither see nor send.

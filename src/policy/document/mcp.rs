@@ -346,10 +346,7 @@ impl Kind for PinKind {
         match &node.kind {
             NodeKind::Scalar { text, .. } if text == "first_seen" => Some(Pin::FirstSeen),
             NodeKind::Scalar { text, .. } if text == "none" => Some(Pin::None),
-            NodeKind::Map(_) => match PIN_FILE.read(node, report).flatten() {
-                Some(path) => Some(Pin::File(path)),
-                None => None,
-            },
+            NodeKind::Map(_) => PIN_FILE.read(node, report).flatten().map(Pin::File),
             NodeKind::Scalar { .. } | NodeKind::List(_) | NodeKind::Broken => {
                 report.wrong("CR1004", node, "`first_seen`, `none` or `{ file: path }`");
                 None

@@ -132,6 +132,17 @@ impl Fields<'_> {
         }
     }
 
+    /// A key of the language that this kind of record cannot honour (CR2007).
+    pub(crate) fn unfit(&mut self, name: &'static str, why: &str) {
+        self.known.push(name);
+        if let Mode::Read { node, report } = &mut self.mode
+            && let Some((key, _)) = node.entry(name)
+        {
+            let message = format!("`{name}` means nothing for `{}`: {why}", report.path());
+            report.push(Problem::new("CR2007", key.place, message).hint("remove the key"));
+        }
+    }
+
     /// Exactly one of these keys (CR1008). Keys must be asked for besides.
     pub(crate) fn exactly_one(&mut self, names: &[&'static str]) {
         self.one_of(names, true);

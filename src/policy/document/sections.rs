@@ -301,6 +301,7 @@ impl Tool {
         let description = f.required("description", DESCRIPTION);
         let http = f.optional("http", Record { name: "http", fields: Http::fields });
         let tool = Self { description, http, ..Self::rules(f) };
+        f.unfit("tasks", "only tools of MCP servers have tasks");
         f.absent("proxy");
         f.exactly_one(&["http", "proxy"]);
         f.check(needs_a_schema);
@@ -311,7 +312,8 @@ impl Tool {
     /// As an entry of a server, which has no back end of its own, and a description where it wants another.
     pub(super) fn of_server(f: &mut Fields<'_>) -> Self {
         let description = f.optional("description", DESCRIPTION);
-        Self { description, ..Self::rules(f) }
+        let tasks = f.optional("tasks", choice!("ignore", "use"));
+        Self { description, tasks, ..Self::rules(f) }
     }
 
     /// What a tool obeys wherever its calls go.
@@ -337,7 +339,7 @@ impl Tool {
             http: None,
             result: f.optional("result", Record { name: "result", fields: ToolResult::fields }),
             write: f.optional("write", Record { name: "write", fields: Write::fields }),
-            tasks: f.optional("tasks", choice!("ignore", "use")),
+            tasks: None,
         };
         for key in ["cache", "approval"] {
             f.absent(key);

@@ -7,6 +7,7 @@ mod references;
 mod remedies;
 mod requests;
 mod safety;
+mod servers;
 pub(super) mod shape;
 mod timing;
 
@@ -14,23 +15,27 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use self::servers::Ruled;
+use super::bind::rank;
 use super::check::Facts;
 use super::diagnostic::{Place, Problem};
 use super::document::{Agent, At, Document, Tool};
-use super::glob::{allows, glob_matches, is_glob};
+use super::glob::{allows, glob_matches, globs_meet, is_glob};
 use super::merge;
 use crate::call::Effect;
 
 /// Every finding of the lints, unsorted, each with its file.
 pub fn lint(facts: Facts<'_>) -> Vec<Problem> {
     let document = facts.document;
-    let view = View { facts, document, callers: callers(document) };
+    let ruled = servers::ruled(document);
+    let view = View { facts, document, ruled: &ruled, callers: callers(document, &ruled) };
     let mut problems = Vec::new();
     references::find(&view, &mut problems);
     requests::find(&view, &mut problems);
     remedies::find(&view, &mut problems);
     safety::find(&view, &mut problems);
     timing::find(&view, &mut problems);
+    servers::find(&view, &mut problems);
     problems.into_iter().map(|problem| problem.file(&document.file)).collect()
 }
 
@@ -38,7 +43,9 @@ pub fn lint(facts: Facts<'_>) -> Vec<Problem> {
 struct View<'d> {
     facts: Facts<'d>,
     document: &'d Document,
-    /// Agents by the tools they may call.
+    /// Rules of servers that expose something.
+    ruled: &'d [Ruled<'d>],
+    /// Agents by the tools they may call, or by the patterns under which servers offer some.
     callers: BTreeMap<&'d str, Vec<(&'d str, &'d Agent)>>,
 }
 
@@ -48,8 +55,34 @@ impl<'d> View<'d> {
         self.facts.schemas.get(tool).map(|schema| schema.source().as_ref())
     }
 
+    /// Every tool, and every rule of a server under the name or the pattern of names that agents know.
     fn tools(&self) -> impl Iterator<Item = (&'d str, &'d At<Tool>)> {
-        self.document.tools.iter().map(|(name, tool)| (name.as_str(), tool))
+        let own = self.document.tools.iter().map(|(name, tool)| (name.as_str(), tool));
+        own.chain(self.ruled.iter().map(|one| (one.exposed.as_str(), &one.tool)))
+    }
+
+    /// The rule of a server under which a tool of that name would be.
+    fn offered(&self, name: &str) -> Option<&'d Ruled<'d>> {
+        let fits = |one: &&Ruled<'_>| match one.is_exact() {
+            true => one.exposed == name,
+            false => {
+                let own = name.strip_prefix(one.section.prefix());
+                own.is_some_and(|own| {
+                    let all = one.section.tools.iter();
+                    let best = all
+                        .filter_map(|(pattern, entry)| Some((rank(pattern, own)?, entry.key)))
+                        .max_by_key(|(rank, _)| *rank);
+                    best.is_some_and(|(_, key)| key == one.entry.key)
+                })
+            }
+        };
+        self.ruled.iter().find(fits)
+    }
+
+    /// A tool of the policy, or the rule of one that a server may offer.
+    fn find(&self, name: &str) -> Option<&'d At<Tool>> {
+        let own = self.document.tools.get(name);
+        own.or_else(|| self.offered(name).map(|one| &one.tool))
     }
 
     fn callers(&self, tool: &str) -> &[(&'d str, &'d Agent)] {
@@ -71,8 +104,18 @@ fn run_of(agent: &Agent) -> &str {
     agent.run.as_ref().map_or(merge::DEFAULT_RUN, |run| run.value.as_str())
 }
 
-fn callers(document: &Document) -> BTreeMap<&str, Vec<(&str, &Agent)>> {
+fn callers<'d>(
+    document: &'d Document,
+    ruled: &'d [Ruled<'d>],
+) -> BTreeMap<&'d str, Vec<(&'d str, &'d Agent)>> {
     let mut callers: BTreeMap<&str, Vec<(&str, &Agent)>> = BTreeMap::new();
+    for one in ruled {
+        for (name, agent) in &document.agents {
+            if may_reach(&agent.value, one) {
+                callers.entry(&one.exposed).or_default().push((name, &agent.value));
+            }
+        }
+    }
     for (tool_name, tool) in &document.tools {
         for (agent_name, agent) in &document.agents {
             if may_call(&agent.value, tool_name, tool.value.effect()) {
@@ -86,6 +129,18 @@ fn callers(document: &Document) -> BTreeMap<&str, Vec<(&str, &Agent)>> {
 /// `deny` beats `allow`; a pattern in `allow` covers reads only, one in `deny` everything.
 fn may_call(agent: &Agent, tool: &str, effect: Effect) -> bool {
     entries(&agent.allow).any(|entry| allows(&entry.value, tool, effect)) && !is_denied(agent, tool)
+}
+
+/// Whether an agent may call some tool of a rule.
+fn may_reach(agent: &Agent, one: &Ruled<'_>) -> bool {
+    let effect = one.tool.value.effect();
+    if one.is_exact() {
+        return may_call(agent, &one.exposed, effect);
+    }
+    entries(&agent.allow).any(|entry| match is_glob(&entry.value) {
+        true => effect == Effect::Read && globs_meet(&entry.value, &one.exposed),
+        false => glob_matches(&one.exposed, &entry.value) && !is_denied(agent, &entry.value),
+    })
 }
 
 fn is_denied(agent: &Agent, tool: &str) -> bool {

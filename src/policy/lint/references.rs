@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::{View, entries, glob_matches, is_denied, is_glob, may_call, merge};
+use super::{View, entries, globs_meet, is_denied, is_glob, may_call, merge};
 use crate::call::Effect;
 use crate::call::suggest::distance;
 use crate::policy::diagnostic::{Level, Place, Problem};
@@ -81,10 +81,14 @@ fn unknown_names(view: &View<'_>, problems: &mut Vec<Problem>) {
     known_profiles.extend(document.profiles.keys().map(String::as_str));
     let mut known_runs: Vec<&str> = document.runs.keys().map(String::as_str).collect();
     known_runs.push(merge::DEFAULT_RUN);
-    let known_tools: Vec<&str> = document.tools.keys().map(String::as_str).collect();
+    let tool_names: Vec<&str> = view.tools().map(|(name, _)| name).collect();
     let known_upstreams: Vec<&str> = document.upstreams.keys().map(String::as_str).collect();
     let mut check = |what: &str, name: Option<&At<String>>, known: &[&str]| {
-        if let Some(name) = name.filter(|name| !known.contains(&name.value.as_str())) {
+        let is_known = |name: &str| match what {
+            "tool" => view.find(name).is_some(),
+            _other => known.contains(&name),
+        };
+        if let Some(name) = name.filter(|name| !is_known(&name.value)) {
             problems.push(unknown(what, name, known));
         }
     };
@@ -96,37 +100,42 @@ fn unknown_names(view: &View<'_>, problems: &mut Vec<Problem>) {
     for agent in document.agents.values().map(|agent| &agent.value) {
         check("run", agent.run.as_ref(), &known_runs);
     }
-    for tool in document.tools.values().map(|tool| &tool.value) {
+    for server in document.mcp_servers.values().map(|server| &server.value) {
+        check("profile", server.profile.as_ref(), &known_profiles);
+    }
+    let entries_of = document.mcp_servers.values().flat_map(|at| at.value.tools.values());
+    let tools = document.tools.values().map(|tool| &tool.value);
+    for tool in tools.chain(entries_of.map(|entry| &entry.value.tool)) {
         check("profile", tool.profile.as_ref(), &known_profiles);
         let http = tool.http.as_ref().and_then(|http| http.value.upstream.as_ref());
         check("upstream", http, &known_upstreams);
         for alternative in entries(&tool.alternatives) {
-            check("tool", Some(alternative), &known_tools);
+            check("tool", Some(alternative), &tool_names);
         }
         let query = tool.write.as_ref().and_then(|write| write.value.status_query.as_ref());
-        check("tool", query.and_then(|query| query.value.tool.as_ref()), &known_tools);
+        check("tool", query.and_then(|query| query.value.tool.as_ref()), &tool_names);
     }
     for tool in super::remedies::probed(view) {
-        check("tool", Some(tool), &known_tools);
+        check("tool", Some(tool), &tool_names);
     }
     for agent in document.agents.values().map(|agent| &agent.value) {
         for (tool, schema) in agent.constraints.iter().flat_map(|constraints| &constraints.value) {
             let place = schema.key;
             let name = At { value: tool.clone(), key: place, place, last_line: place.line };
-            check("tool", Some(&name), &known_tools);
+            check("tool", Some(&name), &tool_names);
         }
     }
 }
 
 /// Entries of `allow` and `deny` that match nothing, or match only what they do not cover.
 fn agent_entries(view: &View<'_>, name: &str, agent: &Agent, problems: &mut Vec<Problem>) {
-    let names: Vec<&str> = view.document.tools.keys().map(String::as_str).collect();
+    let names: Vec<&str> = view.tools().map(|(name, _)| name).collect();
     for (list, entry) in entries(&agent.allow)
         .map(|entry| ("allow", entry))
         .chain(entries(&agent.deny).map(|entry| ("deny", entry)))
     {
         let matched: Vec<_> =
-            view.tools().filter(|(tool, _)| glob_matches(&entry.value, tool)).collect();
+            view.tools().filter(|(tool, _)| globs_meet(&entry.value, tool)).collect();
         if matched.is_empty() {
             problems.push(matches_nothing(name, list, entry, &names));
             continue;
@@ -225,10 +234,10 @@ fn credentials(view: &View<'_>, problems: &mut Vec<Problem>) {
 
 /// Every place calls may go to, with where it is written.
 pub(super) fn targets<'d>(view: &View<'d>) -> Vec<&'d At<Target>> {
-    let upstreams = view.document.upstreams.values();
     let tools = view.document.tools.values().filter_map(|tool| tool.value.http.as_ref());
-    upstreams
-        .filter_map(|upstream| upstream.value.base_url.as_ref())
+    view.document
+        .all_upstreams()
+        .filter_map(|(_, upstream)| upstream.base_url.as_ref())
         .chain(tools.filter_map(|http| http.value.url.as_ref()))
         .collect()
 }
@@ -267,7 +276,7 @@ fn alternatives(view: &View<'_>, problems: &mut Vec<Problem>) {
                 let message = format!("`{name}` names itself as its alternative");
                 problems.push(Problem::new("CR2011", entry.place, message));
             } else if tool.value.effect() == Effect::Read
-                && let Some(other) = view.document.tools.get(&entry.value)
+                && let Some(other) = view.find(&entry.value)
                 && other.value.effect() == Effect::Write
             {
                 let message =
@@ -281,7 +290,7 @@ fn alternatives(view: &View<'_>, problems: &mut Vec<Problem>) {
 
 fn money(view: &View<'_>, problems: &mut Vec<Problem>) {
     let document = view.document;
-    let costs = document.tools.values().filter_map(|tool| tool.value.cost.as_ref());
+    let costs = view.tools().filter_map(|(_, tool)| tool.value.cost.as_ref());
     let costs: Vec<(&str, Place)> =
         costs.map(|cost| (cost.value.currency.as_str(), cost.place)).collect();
     let budgets: Vec<(&str, Place)> = document

@@ -30,7 +30,7 @@ pub(super) fn find(view: &View<'_>, problems: &mut Vec<Problem>) {
 
 /// Reads that the gateway asks itself; they need no agent that may call them.
 pub(super) fn asked<'d>(view: &View<'d>) -> Vec<&'d str> {
-    let writes = view.document.tools.values().filter_map(|tool| tool.value.write.as_ref());
+    let writes = view.tools().filter_map(|(_, tool)| tool.value.write.as_ref());
     let queries = writes.filter_map(|write| write.value.status_query.as_ref());
     let queries = queries.filter_map(|query| Some(query.value.tool.as_ref()?.value.as_str()));
     queries.chain(probed(view).map(|tool| tool.value.as_str())).collect()
@@ -40,8 +40,8 @@ pub(super) fn asked<'d>(view: &View<'d>) -> Vec<&'d str> {
 fn probes<'d>(view: &View<'d>) -> impl Iterator<Item = &'d At<Probe>> {
     let document = view.document;
     let profiles = document.profiles.values().filter_map(|at| at.value.breaker.as_ref());
-    let upstreams = document.upstreams.values().filter_map(|at| at.value.breaker.as_ref());
-    let tools = document.tools.values().filter_map(|at| at.value.breaker.as_ref());
+    let upstreams = document.all_upstreams().filter_map(|(_, one)| one.breaker.as_ref());
+    let tools = view.tools().filter_map(|(_, at)| at.value.breaker.as_ref());
     profiles.chain(upstreams).chain(tools).filter_map(|breaker| breaker.value.probe.as_ref())
 }
 
@@ -76,7 +76,7 @@ fn question(view: &View<'_>, name: &str, query: &At<StatusQuery>, problems: &mut
 
 /// False: it is a write, which is told, or no tool, which is told elsewhere.
 fn is_read(view: &View<'_>, tool: &At<String>, whose: &str, problems: &mut Vec<Problem>) -> bool {
-    let Some(found) = view.document.tools.get(&tool.value) else { return false };
+    let Some(found) = view.find(&tool.value) else { return false };
     if found.value.effect() == Effect::Read {
         return true;
     }
@@ -138,14 +138,11 @@ fn key(
             meaningless(&idempotency.quoted, "quoted", "only headers are quoted", problems);
             argument(view, name, tool, idempotency, problems);
         }
-        KeyMode::Meta => unfit(mode, "meta", "tools of MCP servers have `_meta`", problems),
+        KeyMode::Meta => {
+            meaningless(&idempotency.quoted, "quoted", "only headers are quoted", problems);
+        }
         KeyMode::Header => header(view, name, tool, idempotency, mode, problems),
     }
-}
-
-fn unfit(mode: &At<KeyMode>, word: &str, why: &str, problems: &mut Vec<Problem>) {
-    let message = format!("`mode: {word}` cannot be done here: only {why}");
-    problems.push(Problem::new("CR2007", mode.place, message));
 }
 
 fn meaningless<T>(key: &Maybe<T>, word: &str, why: &str, problems: &mut Vec<Problem>) {

@@ -128,6 +128,11 @@ fn lies(target: &Target) -> Lies {
     }
 }
 
+/// Whether a URL leads to a host that anybody may reach.
+pub(super) fn is_public_url(target: &Target) -> bool {
+    lies(target) == Lies::Public
+}
+
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
@@ -188,9 +193,9 @@ fn is_link_local(address: IpAddr) -> bool {
 }
 
 fn addresses(view: &View<'_>, problems: &mut Vec<Problem>) {
-    for (name, upstream) in &view.document.upstreams {
-        if let Some(url) = &upstream.value.base_url {
-            upstream_address(name, &upstream.value, url, problems);
+    for (name, upstream) in view.document.all_upstreams() {
+        if let Some(url) = &upstream.base_url {
+            upstream_address(name, upstream, url, problems);
         }
     }
     for (name, tool) in view.tools() {
@@ -266,8 +271,8 @@ fn switched_off(view: &View<'_>, problems: &mut Vec<Problem>) {
         }
     }
     let tools = view.tools().map(|(name, at)| (format!("tool `{name}`"), &at.value.breaker));
-    let upstreams = view.document.upstreams.iter();
-    let upstreams = upstreams.map(|(name, at)| (format!("upstream `{name}`"), &at.value.breaker));
+    let upstreams = view.document.all_upstreams();
+    let upstreams = upstreams.map(|(name, one)| (format!("upstream `{name}`"), &one.breaker));
     let profiles = view.document.profiles.iter();
     let profiles = profiles.map(|(name, at)| (format!("profile `{name}`"), &at.value.breaker));
     for (whose, breaker) in tools.chain(upstreams).chain(profiles) {

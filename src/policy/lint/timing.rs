@@ -177,8 +177,8 @@ fn breaker(
 }
 
 fn upstream_breakers(view: &View<'_>, problems: &mut Vec<Problem>) {
-    for (name, upstream) in &view.document.upstreams {
-        let Some(breaker) = &upstream.value.breaker else { continue };
+    for (name, upstream) in view.document.all_upstreams() {
+        let Some(breaker) = &upstream.breaker else { continue };
         let written = &breaker.value;
         let refused = [
             ("slow_ratio", written.slow_ratio.as_ref().map(|at| at.key)),
@@ -196,7 +196,7 @@ fn upstream_breakers(view: &View<'_>, problems: &mut Vec<Problem>) {
                 );
             }
         }
-        let policy = merge::upstream_breaker(Some(&upstream.value), Duration::ZERO);
+        let policy = merge::upstream_breaker(Some(upstream), Duration::ZERO);
         if policy.open_for > policy.open_max {
             let message = format!(
                 "`open_for` of the upstream `{name}` is {}, more than its `open_max` of {}",
@@ -304,6 +304,10 @@ fn weight(view: &View<'_>, name: &str, tool: &At<Tool>, problems: &mut Vec<Probl
             burst(&at.value.rate_limit)
                 .map(|burst| (format!("upstream `{}`", upstream.value), burst)),
         );
+    }
+    for one in view.ruled.iter().filter(|one| one.exposed == name) {
+        let bucket = burst(&one.section.upstream.rate_limit);
+        met.extend(bucket.map(|burst| (format!("server `{}`", one.server), burst)));
     }
     for (agent_name, agent) in view.callers(name) {
         met.extend(burst(&agent.rate_limit).map(|burst| (format!("agent `{agent_name}`"), burst)));

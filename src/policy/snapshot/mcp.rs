@@ -28,7 +28,7 @@ pub struct McpServer {
     pub pin: Pin,
     pub on_drift: OnDrift,
     /// Rules for its tools; exactly one applies to a tool: the exact name, else the longest literal prefix.
-    pub entries: Vec<Arc<super::super::bind::Entry>>,
+    pub entries: Vec<Arc<crate::policy::bind::Entry>>,
     /// Hash of everything that a connection to it hangs on: another one is another server.
     pub section: Digest,
 }
@@ -112,7 +112,7 @@ pub struct McpTool {
     /// The server's own name of it.
     pub own_name: Arc<str>,
     /// The rule that made a tool of it.
-    pub entry: Arc<super::super::bind::Entry>,
+    pub entry: Arc<crate::policy::bind::Entry>,
     /// Its definition as the server listed it.
     pub definition: Arc<Value>,
     /// It declares one that is listed to agents: a result without conforming structured content breaks clients.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::HeaderName;
 use serde_json::{Map, Value};
 
+use super::{Identical, WritePolicy};
 use crate::call::ToolName;
 use crate::call::pointer::Pointer;
 use crate::policy::predicate::Predicate;
@@ -67,4 +68,23 @@ pub enum Probe {
     Discover,
     /// One attempt of a read.
     Call { tool: ToolName, arguments: Map<String, Value> },
+}
+
+impl Default for WritePolicy {
+    /// What the language says of a write of which nothing is written.
+    fn default() -> Self {
+        Self {
+            fingerprint: Vec::new(),
+            global_scope: false,
+            ttl: crate::policy::merge::DEFAULT_TTL,
+            identical: Identical::Allow,
+            not_executed_on: Vec::new(),
+            unknown_on: Vec::new(),
+            caller_key_required: false,
+            pooled: false,
+            drain: crate::policy::merge::DEFAULT_DRAIN,
+            idempotency: None,
+            status_query: None,
+        }
+    }
 }
