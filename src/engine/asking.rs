@@ -87,6 +87,11 @@ impl Asking {
         })
     }
 
+    /// When the run's or the caller's time is over.
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
     /// The tool a call would be sent to.
     pub(super) fn tool(&self, call: &Paired) -> Option<&Arc<Tool>> {
         self.routes.tool(&self.agent, &call.tool, &call.payload)

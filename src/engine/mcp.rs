@@ -1,15 +1,21 @@
 //! What agents that speak MCP can ask for beside calls: what servers offer besides tools, and what becomes known while
 //! nobody asks. Without servers there is nothing to pass on.
 
+use std::pin::Pin;
+use std::sync::Arc;
+
 use serde_json::Value;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::passed::Passed;
 use super::{Asker, Engine, ToolInfo, views};
+use crate::backends::mcp::{Offered, Passing};
 use crate::call::side::ServerEvent;
 use crate::call::{AgentId, Denied, Failed, ToolName};
 use crate::mcp::jsonrpc;
+use crate::policy::snapshot::{McpServer, Snapshot, Target};
 
 /// Events that wait for one listener; one that falls behind hears that it has.
 pub(super) const MAX_EVENTS: usize = 1024;
@@ -54,22 +60,63 @@ pub struct Offers {
 }
 
 impl Engine {
-    pub fn mcp_offers(&self, _agent: &AgentId) -> Offers {
-        Offers::default()
+    /// What the policy passes and the servers have, for an agent that may call at least one of their tools.
+    pub fn mcp_offers(&self, agent: &AgentId) -> Offers {
+        let snapshot = self.snapshot();
+        let mut offers = Offers::default();
+        for server in self.passing(&snapshot, agent) {
+            let pass = &server.pass;
+            // Until a server has been heard of, the policy's word stands.
+            let has = self.servers.as_ref().and_then(|servers| servers.offered(&server.name));
+            let has = |of: fn(&Offered) -> bool| has.as_ref().is_none_or(of);
+            offers.resources |= !pass.resources.is_empty() && has(|o| o.resources);
+            offers.subscribe |= !pass.resources.is_empty() && has(|o| o.subscribe);
+            offers.prompts |= !pass.prompts.is_empty() && has(|o| o.prompts);
+            offers.completion |= pass.completion && has(|o| o.completion);
+            offers.logging |= pass.logging && has(|o| o.logging);
+        }
+        offers
+    }
+
+    /// Servers that pass anything to this agent, by name.
+    fn passing(&self, snapshot: &Snapshot, agent: &AgentId) -> Vec<Arc<McpServer>> {
+        let Some(agent) = snapshot.agents.get(agent) else { return Vec::new() };
+        let mut servers: Vec<Arc<McpServer>> = agent
+            .allowed
+            .keys()
+            .filter_map(|name| match &snapshot.tools.get(name)?.target {
+                Target::Mcp(mcp) => Some(mcp.server.clone()),
+                Target::Http(_) => None,
+            })
+            .collect();
+        servers.sort_by(|a, b| a.name.cmp(&b.name));
+        servers.dedup_by(|a, b| a.name == b.name);
+        servers
     }
 
     /// Lists come merged over servers, filtered and whole, as `{"resources": [...]}`; the front end pages them.
     pub async fn mcp_pass(
         &self,
-        _asker: &Asker,
-        _method: PassMethod,
-        _params: Value,
+        asker: &Asker,
+        method: PassMethod,
+        params: Value,
     ) -> Result<Value, PassError> {
-        Err(PassError::Rpc {
-            code: jsonrpc::METHOD_NOT_FOUND,
-            message: "no server of the policy offers this".to_owned(),
-            data: None,
-        })
+        let asking = self.asking(asker).map_err(PassError::Denied)?;
+        let _busy = asking.run.busy();
+        let Some(servers) = self.servers.as_ref() else { return Err(not_offered()) };
+        let side = asker.side.clone().unwrap_or_default();
+        let who = Passing {
+            agent: &asker.agent,
+            run: asking.run.id(),
+            side: &side,
+            deadline: asking.deadline(),
+        };
+        let passing = self.passing(&asking.routes.snapshot, &asker.agent);
+        let passed = Passed { servers, who, passing };
+        // Boxed: what a front end awaits stays small, to the compiler too.
+        let passing: Pin<Box<dyn Future<Output = _> + Send + '_>> =
+            Box::pin(passed.on(method, params));
+        passing.await
     }
 
     /// What becomes known from here on: of servers, and of a policy that was put in force.
@@ -78,8 +125,10 @@ impl Engine {
     }
 
     /// A session of an agent has ended: what hung on it ends too.
-    pub fn mcp_session_over(&self, agent: &AgentId, _session: &str) {
-        tracing::debug!(%agent, "a session ended");
+    pub fn mcp_session_over(&self, agent: &AgentId, session: &str) {
+        if let Some(servers) = &self.servers {
+            servers.session_over(agent, session);
+        }
     }
 
     /// A tool this agent may call, as it is listed.
@@ -97,5 +146,14 @@ impl Engine {
     /// Cancelled when the gateway begins to drain.
     pub fn drains(&self) -> &CancellationToken {
         &self.draining
+    }
+}
+
+/// What is answered where no server of the policy offers it.
+pub(super) fn not_offered() -> PassError {
+    PassError::Rpc {
+        code: jsonrpc::METHOD_NOT_FOUND,
+        message: "no server of the policy offers this".to_owned(),
+        data: None,
     }
 }

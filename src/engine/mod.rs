@@ -6,6 +6,7 @@ mod batch;
 mod build;
 mod left;
 pub mod mcp;
+mod passed;
 mod people;
 mod routes;
 mod suggest;

@@ -22,8 +22,8 @@ use crate::mcp::messages::InputRequired;
 use crate::mcp::version::Era;
 use crate::policy::snapshot::{McpTool, Target, Tool};
 
-/// Members of an agent's `_meta` that go on, bytes of their JSON together.
-const MAX_META: usize = 8 * 1024;
+/// The level of logs that a modern server is told on every request.
+const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 /// How often one call may be asked for input.
 const MAX_ROUNDS: u32 = 10;
 
@@ -129,6 +129,12 @@ impl Inner {
         let mut first = true;
         for _ in 0..MAX_ROUNDS {
             let mut params = self.params(call, mcp, &caller)?;
+            if modern && let Some(level) = caller.log_level() {
+                let meta = params.entry("_meta").or_insert_with(|| json!({}));
+                if let Some(meta) = meta.as_object_mut() {
+                    meta.insert(LOG_LEVEL.into(), Value::String(level.to_owned()));
+                }
+            }
             if let Some((responses, state)) = asked.take() {
                 params.insert("inputResponses".into(), responses);
                 if let Some(state) = state {
@@ -230,16 +236,7 @@ impl Inner {
         mcp: &McpTool,
         caller: &Caller,
     ) -> Result<Map<String, Value>, Failed> {
-        let mut meta = Map::new();
-        let mut left = MAX_META;
-        for (name, value) in call.side.iter().flat_map(|side| side.meta.iter()) {
-            let size = name.len() + value.to_string().len();
-            if result::of_the_hop(name) || size > left {
-                continue;
-            }
-            left -= size;
-            meta.insert(name.clone(), value.clone());
-        }
+        let mut meta = call.side.as_deref().map(result::meta_of).unwrap_or_default();
         if let Some(name) = &mcp.meta_key {
             let Some(key) = &call.sent_key else {
                 return Err(classify::not_sent("a write came to the back end without its key"));

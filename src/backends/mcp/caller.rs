@@ -77,6 +77,12 @@ impl Caller {
         (side.progress && side.channel.is_some()).then_some(self.token)
     }
 
+    /// From which level on the agent wants a server's log messages, where the policy passes them.
+    pub(super) fn log_level(&self) -> Option<&str> {
+        let side = self.side.as_ref().filter(|_| self.rules.pass.logging)?;
+        side.log_level.as_deref().filter(|_| side.channel.is_some())
+    }
+
     /// The answer is here: the last note goes out before it, and none after it.
     pub(super) fn over(&self) {
         let waiting = {
@@ -100,8 +106,8 @@ impl Caller {
         let Some(Value::Object(mut params)) = params else {
             return self.drops().count("malformed");
         };
-        let token = params.shift_remove("progressToken");
-        if token.as_ref().and_then(Value::as_u64) != self.progress_token() || token.is_none() {
+        let token = params.shift_remove("progressToken").and_then(|token| token.as_u64());
+        if token.is_none() || token != self.progress_token() {
             return self.drops().count("not_wanted");
         }
         let Some(at) = params.get("progress").and_then(Value::as_f64) else {

@@ -8,11 +8,14 @@ use crate::backends::answer;
 use crate::backends::classify::{self, clean, mcp as judge};
 use crate::call::code::FailCode;
 use crate::call::{
-    Class, Content, Delivery, ErrorClass, Evidence, Failed, Form, Notes, Source, ToolResult,
+    Class, Content, Delivery, ErrorClass, Evidence, Failed, Form, Notes, Side, Source, ToolResult,
     Truncated, Verdict,
 };
 use crate::mcp::messages::{self, InputRequired, ResultKind};
 use crate::policy::snapshot::{IsError, McpTool, ResultPolicy, Tool};
+
+/// Members of an agent's `_meta` that go on, bytes of their JSON together.
+const MAX_META: usize = 8 * 1024;
 
 /// What an answer is.
 #[derive(Debug)]
@@ -111,7 +114,22 @@ pub(super) fn strip_meta(result: &mut Value) {
     }
 }
 
-pub(super) fn of_the_hop(name: &str) -> bool {
+/// What goes on of an agent's `_meta`.
+pub(super) fn meta_of(side: &Side) -> Map<String, Value> {
+    let mut meta = Map::new();
+    let mut left = MAX_META;
+    for (name, value) in side.meta.iter() {
+        let size = name.len() + value.to_string().len();
+        if of_the_hop(name) || size > left {
+            continue;
+        }
+        left -= size;
+        meta.insert(name.clone(), value.clone());
+    }
+    meta
+}
+
+fn of_the_hop(name: &str) -> bool {
     matches!(name, "traceparent" | "tracestate" | "baggage" | "progressToken")
         || name.starts_with("io.modelcontextprotocol/")
         || name.starts_with("io.checkrein/")

@@ -238,6 +238,18 @@ impl Server {
         }
     }
 
+    /// Runs beside the calls until the server is left.
+    pub(super) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        let cut = async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = work => {}
+            }
+        };
+        drop(self.shared.tasks.spawn_on(cut, &self.shared.runtime));
+    }
+
     /// Keeps the catalog fresh until the server is left.
     async fn keep(self: Arc<Self>) {
         let mut back_off = BACK_OFF.0;
@@ -364,32 +376,25 @@ impl Server {
     /// Hears of changes, once a session: by the stream that belongs to no request, or by a subscription.
     fn listen(&self, link: &Link) {
         let (Some(met), Some(this)) = (self.met(), self.this.upgrade()) else { return };
-        let Some(door) = &self.door else { return };
         let inbound: Arc<dyn Inbound> = Arc::new(Watcher::of_the_gateway(this.clone()));
         let over = CancellationToken::new();
         if !self.sessions.begin_listening(&Key::of_the_gateway(), &over) {
             return;
         }
-        let (link, stop) = (link.clone(), self.stop.clone());
-        door.beside(async move {
+        let link = link.clone();
+        self.beside(async move {
             let _over = over.drop_guard();
-            let hearing = async {
-                if met.revision.era() == Era::Modern {
-                    let notifications = json!({
-                        "toolsListChanged": true,
-                        "resourcesListChanged": true,
-                        "promptsListChanged": true,
-                    });
-                    let params = json!({"notifications": notifications});
-                    drop(catalog::ask(&link, "subscriptions/listen", params, &inbound).await);
-                } else {
-                    let missed = this.clone();
-                    link.listen(inbound, move || missed.nudge()).await;
-                }
-            };
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = hearing => {}
+            if met.revision.era() == Era::Modern {
+                let notifications = json!({
+                    "toolsListChanged": true,
+                    "resourcesListChanged": true,
+                    "promptsListChanged": true,
+                });
+                let params = json!({"notifications": notifications});
+                drop(catalog::ask(&link, "subscriptions/listen", params, &inbound).await);
+            } else {
+                let missed = this.clone();
+                link.listen(inbound, move || missed.nudge()).await;
             }
         });
     }

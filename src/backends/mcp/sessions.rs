@@ -159,16 +159,6 @@ impl Sessions {
         Ok(Held { link: one.link.clone(), _held: one.held.clone() })
     }
 
-    /// The links of an agent's session.
-    #[expect(dead_code, reason = "for what is passed on besides calls")]
-    pub(super) fn of_session(&self, agent: &AgentId, session: &str) -> Vec<Link> {
-        let kept = self.lock();
-        let of = |key: &&Key| {
-            key.agent.as_ref() == Some(agent) && key.session.as_deref() == Some(session)
-        };
-        kept.iter().filter(|(key, _)| of(key)).map(|(_, one)| one.link.clone()).collect()
-    }
-
     /// Closes what hung on an agent's session.
     pub(super) fn over(&self, agent: &AgentId, session: &str) {
         self.close_where(|key, _| {

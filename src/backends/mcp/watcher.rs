@@ -26,7 +26,6 @@ impl Watcher {
         Self { server, owner: None }
     }
 
-    #[expect(dead_code, reason = "for what is passed on besides calls")]
     pub(super) fn of(server: Arc<Server>, agent: AgentId, session: Option<Arc<str>>) -> Self {
         Self { server, owner: Some((agent, session)) }
     }

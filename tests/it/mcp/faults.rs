@@ -98,6 +98,7 @@ async fn keepalives_do_not_extend_the_total() {
     let server = legacy().await;
     server.script("look", [Does::Stream(vec![Piece::Drip(50 * MS)])]);
     let mut stand = stands("srv", &server);
+    stand.writes = Vec::new();
     stand.keys =
         "timeout: { connect: 1s, first_byte: 1s, total: 1s }\n    retry: { max_retries: 0 }";
     let rig = Rig::ready(&[stand]).await;

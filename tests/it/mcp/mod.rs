@@ -1,7 +1,12 @@
 //! MCP on both sides, through the real engine. As agents meet it: every revision, over HTTP and over standard streams.
 //! As servers meet it: scripted ones, over real sockets.
 
+mod asks;
+mod catalogs;
+mod eras;
 mod faults;
 mod legacy;
+mod passed;
 mod peer;
 mod rig;
+mod sessions;

@@ -1,18 +1,20 @@
 //! The real engine with its real MCP back end in front of scripted servers; the front end is the test.
 
-use std::sync::Arc;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use checkrein::backends::mcp::{self as back, MemoryPins, Pins, Servers};
 use checkrein::call::{
-    AgentId, Arguments, CallError, CallId, FrontEnd, Outcome, Payload, RunId, Side, ToolName,
-    UpstreamName,
+    AgentId, Arguments, CallError, CallId, Channel, FrontEnd, NoAnswer, Outcome, Payload, RunId,
+    Side, ToolName, UpstreamName,
 };
 use checkrein::engine::{Answer, Asker, Engine, Parts, Single};
 use checkrein::layers::state::State;
 use checkrein::ledger::Ledger;
 use checkrein::policy::bind::Entry;
-use checkrein::policy::snapshot::*;
+use checkrein::policy::snapshot::{Pin as Pinning, *};
 use checkrein::policy::{LoadOptions, load};
 use checkrein::run::Runs;
 use checkrein::strict_json::Limits;
@@ -33,7 +35,7 @@ pub(crate) struct Stands {
     pub(crate) writes: Vec<&'static str>,
     pub(crate) may_ask: MayAsk,
     pub(crate) pass: Pass,
-    pub(crate) pin: Pin,
+    pub(crate) pin: Pinning,
     pub(crate) on_drift: OnDrift,
     pub(crate) share: Share,
     pub(crate) is_error: IsError,
@@ -50,7 +52,7 @@ pub(crate) fn stands(name: &'static str, server: &ScriptedServer) -> Stands {
         writes: vec!["make"],
         may_ask: MayAsk::default(),
         pass: Pass::default(),
-        pin: Pin::FirstSeen,
+        pin: Pinning::FirstSeen,
         on_drift: OnDrift::Quarantine,
         share: Share::Agent,
         is_error: IsError::Executed,
@@ -190,8 +192,10 @@ pub(crate) fn evidence(outcome: &Outcome) -> String {
 
 /// A policy of HTTP tools whose names and numbers are then given to the servers' rules.
 fn snapshot(folder: &std::path::Path, stand: &[Stands]) -> Arc<Snapshot> {
-    let mut upstreams = String::new();
-    let mut tools = String::new();
+    let (mut upstreams, mut tools) = match stand {
+        [] => ("  {}\n".to_owned(), "  {}\n".to_owned()),
+        _ => (String::new(), String::new()),
+    };
     let mut names = Vec::new();
     for one in stand {
         upstreams.push_str(&format!(
@@ -299,4 +303,45 @@ fn entry(tool: &Arc<Tool>, one: &Stands) -> Arc<Entry> {
 /// The members of a result's JSON text.
 pub(crate) fn parsed(text: &str) -> Value {
     checkrein::strict_json::parse(text.as_bytes(), Limits::answer(text.len())).expect("JSON")
+}
+
+/// The agent's end of an open call: keeps what it is told, answers what it is asked.
+#[derive(Debug, Default)]
+pub(crate) struct Ear {
+    pub(crate) told: Mutex<Vec<(String, Value)>>,
+    pub(crate) asked: Mutex<Vec<(String, Value)>>,
+    pub(crate) answer: Value,
+}
+
+impl Ear {
+    pub(crate) fn that_answers(answer: Value) -> Arc<Self> {
+        Arc::new(Self { answer, ..Self::default() })
+    }
+    pub(crate) fn told(&self, method: &str) -> Vec<Value> {
+        let told = self.told.lock().expect("no holder panics");
+        told.iter().filter(|(one, _)| one == method).map(|(_, params)| params.clone()).collect()
+    }
+    pub(crate) fn asked(&self) -> Vec<(String, Value)> {
+        self.asked.lock().expect("no holder panics").clone()
+    }
+}
+
+impl Channel for Ear {
+    fn notify(&self, method: &str, params: Value) {
+        self.told.lock().expect("no holder panics").push((method.to_owned(), params));
+    }
+    fn ask(
+        &self,
+        method: &str,
+        params: Value,
+    ) -> Pin<Box<dyn Future<Output = Result<Value, NoAnswer>> + Send>> {
+        self.asked.lock().expect("no holder panics").push((method.to_owned(), params));
+        Box::pin(std::future::ready(Ok(self.answer.clone())))
+    }
+}
+
+/// A legacy agent in a session of its own.
+pub(crate) fn side(session: &str, ear: &Arc<Ear>) -> Side {
+    let channel: Arc<dyn Channel> = ear.clone();
+    Side { session: Some(session.into()), channel: Some(channel), ..Side::default() }
 }
