@@ -9,6 +9,7 @@ mod health;
 mod policy;
 mod process;
 mod records;
+mod stdio;
 #[cfg(test)]
 mod tests;
 
@@ -44,6 +45,7 @@ use crate::telemetry::redact::Secrets;
 
 pub use self::process::run;
 use self::records::Records;
+pub use self::stdio::{Pipes, run_stdio};
 
 /// Agents' connections at once, over all workers. One agent needs a handful; past it a connection is refused.
 const MAX_CONNECTIONS: usize = 1024;
@@ -66,6 +68,9 @@ pub enum StartError {
     /// Who could come in is not said, or anybody could.
     #[error("error: the admin listener: {0}")]
     Admin(String),
+    /// Who asks over standard streams is none of the policy's agents.
+    #[error("error: the policy has no agent `{0}`")]
+    Agent(String),
     #[error("error: records cannot be written to {path}: {source}")]
     Records { path: PathBuf, source: io::Error },
     #[error("error: the ready file {path} cannot be written: {source}")]
@@ -163,7 +168,7 @@ impl Running {
     }
 }
 
-/// Everything up to the bound data listeners, `listeners` of them.
+/// Everything up to the bound data listeners, `listeners` of them; with none, no listener of any kind.
 async fn prepare(
     config: Config,
     listeners: usize,
@@ -182,9 +187,16 @@ async fn prepare(
     let engine = engine(snapshot, &metrics, &records, (&ledger, &tasks), &servers);
     let stop = CancellationToken::new();
     let unless_done = stop.clone().drop_guard(); // a start that fails leaves no listener behind
-    let health_address = health::serve(config.health, health.clone(), stop.clone()).await?;
+    // Over standard streams there is no listener at all, so that several may run beside each other.
+    let health_address = match listeners {
+        0 => config.health,
+        _ => health::serve(config.health, health.clone(), stop.clone()).await?,
+    };
     let admin = access.map(admin::bind).transpose()?;
-    let (data, bound) = bind(&config.listen, listeners)?;
+    let (data, bound) = match listeners {
+        0 => (config.listen.clone(), Vec::new()),
+        _ => bind(&config.listen, listeners)?,
+    };
     let (reload, force) = mpsc::channel(1); // several words that wait are one
     let gateway = Gateway {
         server: server(&metrics),

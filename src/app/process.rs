@@ -67,7 +67,7 @@ fn tell_ready(
         .map_err(|source| StartError::ReadyFile { path: path.clone(), source })
 }
 
-fn runtime() -> Result<Runtime, StartError> {
+pub(super) fn runtime() -> Result<Runtime, StartError> {
     let built = Builder::new_current_thread().enable_all().build();
     built.map_err(|source| StartError::System { what: "a runtime", source })
 }
@@ -117,14 +117,14 @@ fn work(
     runtime.shutdown_background();
 }
 
-struct Signals {
+pub(super) struct Signals {
     hangup: Signal,
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn new() -> Result<Self, StartError> {
+    pub(super) fn new() -> Result<Self, StartError> {
         let listen = |kind| {
             signal(kind).map_err(|source| StartError::System { what: "a signal handler", source })
         };
@@ -135,7 +135,7 @@ impl Signals {
         })
     }
 
-    async fn stop(&mut self) {
+    pub(super) async fn stop(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -5,6 +5,7 @@
 mod admin;
 mod check;
 mod demo;
+mod mcp;
 mod output;
 mod probe;
 mod run;
@@ -52,6 +53,8 @@ struct Cli {
 enum Verb {
     /// Run the gateway until it is told to stop
     Run(run::Args),
+    /// Speak MCP on standard streams: a bridge to a running gateway, or a gateway of its own
+    Mcp(mcp::Args),
     /// Say everything that is wrong with a policy
     Check(check::Args),
     /// Print the JSON Schema of the policy language
@@ -78,6 +81,7 @@ pub fn main() -> ExitCode {
     };
     let exit = match cli.verb {
         Verb::Run(args) => run::run(&args),
+        Verb::Mcp(args) => mcp::run(&args),
         Verb::Check(args) => check::run(&args),
         Verb::Schema(args) => schema::run(&args),
         Verb::Probe(args) => probe::run(&args),
@@ -122,6 +126,9 @@ mod tests {
             vec!["checkrein", "run", "-p", "p.yaml", "--workers", "0"],
             vec!["checkrein", "run", "-p", "p.yaml", "--audit", "syslog"],
             vec!["checkrein", "probe", "started"],
+            vec!["checkrein", "mcp"],
+            vec!["checkrein", "mcp", "-p", "p.yaml", "--audit", "stdout"],
+            vec!["checkrein", "mcp", "-p", "p.yaml", "--gateway", "127.0.0.1:7411"],
             vec!["checkrein", "reviews", "resolve", "op_1", "perhaps", "--evidence", "x"],
             vec!["checkrein", "reviews", "resolve", "op_1", "happened"],
             vec!["checkrein", "runs", "interrupt", "r"],

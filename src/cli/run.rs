@@ -93,7 +93,7 @@ enum LogFormat {
 }
 
 /// A poll that never rests would be a busy loop.
-fn poll(text: &str) -> Result<Duration, config::BadSetting> {
+pub(super) fn poll(text: &str) -> Result<Duration, config::BadSetting> {
     let time = config::duration(text)?;
     if time < Duration::from_millis(10) {
         return Err(config::BadSetting(format!("`{text}` is too often: at least 10ms")));

@@ -19,11 +19,12 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONNECTION, ORIGIN};
 use http::{HeaderValue, Method, Request, Response};
 use hyper::body::Body as HttpBody;
+use tokio::sync::mpsc;
 
 pub use body::{Body, Stalled};
-pub use mcp::Doors;
+pub use mcp::{Cutter, Doors, Read, Writer};
 
-use crate::call::FrontEnd;
+use crate::call::{AgentId, FrontEnd};
 use crate::engine::Engine;
 use crate::identity::{self, Peer};
 use crate::telemetry::metrics::Metrics;
@@ -74,6 +75,11 @@ impl FrontEnds {
     /// Ends what was idle too long; called on a timer.
     pub fn sweep(&self) {
         self.mcp.sweep();
+    }
+
+    /// Serves one agent over standard streams, until its input ends and what it asked is answered.
+    pub async fn stdio(&self, agent: AgentId, lines: mpsc::Receiver<Read>, writer: Writer) {
+        self.mcp.stdio(agent, lines, writer).await;
     }
 
     /// Answers one request, whatever it is. Every answer but those of MCP carries `Checkrein-Run`.

@@ -10,12 +10,13 @@ use super::wire::{self, RpcError};
 use super::{Asking, Mcp, meta};
 use crate::call::code::DenyCode;
 use crate::call::{
-    Arguments, CallError, Channel, Content, Continuation, Denied, Form, NoAnswer, Payload, RunId,
-    Side, ToolName,
+    Arguments, CallError, CallId, Channel, Content, Continuation, Denied, Form, NoAnswer, Payload,
+    RunId, Side, ToolName,
 };
 use crate::engine::{Answer, Asker, Single};
 use crate::mcp::jsonrpc::INVALID_PARAMS;
 use crate::mcp::messages::{AskKind, CallParams, InputRequired, ResultKind, Wrong};
+use crate::mcp::translate::ask_to_legacy;
 use crate::strict_json::{self, Limits};
 
 const METHOD: &str = "tools/call";
@@ -64,7 +65,7 @@ impl Mcp {
             if asking.modern() {
                 let sealed =
                     self.with_our_state(result, &bound(asking, &call), run.as_ref(), round);
-                put(&mut answer, sealed?);
+                put(&mut answer, &sealed?);
                 return self.written(asking, &answer, run);
             }
             match asked_of_agent(asking, &result).await {
@@ -77,7 +78,7 @@ impl Mcp {
                     call.said.run = run;
                 }
                 Err(why) => {
-                    answer.outcome = Err(CallError::Failed(cannot_give(why)));
+                    answer.outcome = Err(CallError::Failed(cannot_give(&why)));
                     return self.written(asking, &answer, run);
                 }
             }
@@ -279,7 +280,7 @@ pub(super) fn parked(result: &Value) -> Option<&str> {
     result.get("_meta")?.get(PARKED)?.as_str()
 }
 
-fn put(answer: &mut Answer, result: Value) {
+fn put(answer: &mut Answer, result: &Value) {
     if let Ok(old) = &mut answer.outcome {
         old.content = Content { bytes: result.to_string().into(), form: Form::Mcp };
     }
@@ -299,7 +300,9 @@ async fn asked_of_agent(asking: &Asking, result: &Value) -> Result<Value, NotGiv
     let mut responses = Map::new();
     for ask in wanted.requests {
         let line = asking.line.as_ref().ok_or(NotGiven::Cannot)?;
-        let params = ask.params.cloned().unwrap_or_else(|| Value::Object(Map::new()));
+        let id = CallId::mint();
+        let params = ask_to_legacy(asking.revision, ask.kind, ask.params, id.as_str());
+        let params = params.ok_or(NotGiven::Cannot)?;
         let answer = match (line.ask(ask.kind.method(), params).await, ask.kind) {
             (Ok(answer), _) => answer,
             // A refusal is an answer too, where the protocol has words for it.
@@ -313,7 +316,7 @@ async fn asked_of_agent(asking: &Asking, result: &Value) -> Result<Value, NotGiv
     Ok(Value::Object(responses))
 }
 
-fn cannot_give(why: NotGiven) -> crate::call::Failed {
+fn cannot_give(why: &NotGiven) -> crate::call::Failed {
     use crate::call::code::FailCode;
     use crate::call::{Class, Delivery, Failed, Verdict};
     let (code, words) = match why {

@@ -18,6 +18,7 @@ use super::{Mcp, lists};
 use crate::call::AgentId;
 use crate::call::side::ServerEvent;
 use crate::mcp::jsonrpc::{self, INVALID_PARAMS, Id};
+use crate::mcp::meta;
 
 /// Streams of one agent that listen.
 pub(super) const MAX_LISTENING: usize = 512;
@@ -28,7 +29,6 @@ const GATHER: Duration = Duration::from_secs(1);
 /// Nothing is gathered: far beyond any stream's life.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 const TOOLS: &str = "notifications/tools/list_changed";
 const PROMPTS: &str = "notifications/prompts/list_changed";
 const RESOURCES: &str = "notifications/resources/list_changed";
@@ -136,6 +136,7 @@ pub(super) struct Listener {
     pub(super) out: Out,
     /// Ends it from the agent's side.
     pub(super) over: CancellationToken,
+    #[expect(dead_code, reason = "held, not read: dropping it is its use")]
     pub(super) place: Place,
 }
 
@@ -167,12 +168,7 @@ impl Listener {
             By::Session(_) => params,
             By::Listen { id, .. } => {
                 let mut params = params.unwrap_or_else(|| json!({}));
-                if let Value::Object(members) = &mut params {
-                    let meta = members.entry("_meta").or_insert_with(|| json!({}));
-                    if let Value::Object(meta) = meta {
-                        meta.insert(SUBSCRIPTION.to_owned(), id.to_value());
-                    }
-                }
+                meta::put(&mut params, meta::SUBSCRIPTION_ID, id.to_value());
                 Some(params)
             }
         };
@@ -192,8 +188,10 @@ impl Listener {
     fn bid_farewell(&self) {
         let By::Listen { id, .. } = &self.by else { return };
         let mut result = Map::new();
-        result.insert("_meta".to_owned(), json!({ SUBSCRIPTION: id.to_value() }));
-        let told = self.out.send(&jsonrpc::write_result(id, &finished(result, true, None)));
+        result.insert("_meta".to_owned(), json!({ meta::SUBSCRIPTION_ID: id.to_value() }));
+        let told = self
+            .out
+            .send(&jsonrpc::write_result(id, &finished("subscriptions/listen", result, true)));
         let cancelled = match &self.out {
             Out::Events(_) => true,
             Out::Lines(lines) => {
@@ -243,7 +241,7 @@ impl Mcp {
             let still = match heard {
                 Err(_) => {
                     due = Instant::now() + NEVER;
-                    self.tell(&listener, std::mem::take(&mut gathered), &mut seen)
+                    self.tell(&listener, &std::mem::take(&mut gathered), &mut seen)
                 }
                 Ok(Ok(event)) => self.heard(&listener, event, &mut gathered, &mut due),
                 // It fell behind: whatever it may see may have changed.
@@ -297,7 +295,7 @@ impl Mcp {
     fn tell(
         &self,
         listener: &Listener,
-        gathered: Gathered,
+        gathered: &Gathered,
         seen: &mut crate::call::Digest,
     ) -> bool {
         let offers = self.engine.mcp_offers(&listener.agent);

@@ -9,6 +9,8 @@ use crate::call::{AgentId, Digest, Effect};
 use crate::engine::ToolInfo;
 use crate::mcp::jsonrpc::INVALID_PARAMS;
 use crate::mcp::messages::List;
+use crate::mcp::version::Era;
+use crate::mcp::{meta, translate};
 use crate::strict_json::{self, Limits};
 
 /// Items of one page, and bytes of its items; the first item always fits.
@@ -28,17 +30,6 @@ pub(super) fn definition(tool: &ToolInfo, modern: bool) -> Value {
     }
     listed.insert("description".to_owned(), (*tool.description).into());
     listed.insert("inputSchema".to_owned(), (*tool.schema).clone());
-    // Tasks are not offered.
-    listed.shift_remove("execution");
-    let object_root = |schema: &Value| schema.get("type").and_then(Value::as_str) == Some("object");
-    if !modern && !listed.get("outputSchema").is_none_or(object_root) {
-        listed.shift_remove("outputSchema");
-    }
-    if let Some(Value::Object(meta)) = listed.get_mut("_meta") {
-        meta.retain(|key, _| {
-            !key.starts_with("io.checkrein/") && !key.starts_with("io.modelcontextprotocol/")
-        });
-    }
     let mut hints = match listed.shift_remove("annotations") {
         Some(Value::Object(hints)) => hints,
         Some(_) | None => Map::new(),
@@ -53,7 +44,10 @@ pub(super) fn definition(tool: &ToolInfo, modern: bool) -> Value {
         }
     }
     listed.insert("annotations".to_owned(), Value::Object(hints));
-    Value::Object(listed)
+    let mut listed = Value::Object(listed);
+    meta::to_agent(&mut listed);
+    translate::tool_for(if modern { Era::Modern } else { Era::Legacy }, &mut listed);
+    listed
 }
 
 /// What an agent would see of its tools: it is told of a change when this changes.

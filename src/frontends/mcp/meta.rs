@@ -1,5 +1,4 @@
-//! `_meta` of a request: what is ours is taken out of it, what is the protocol's is rebuilt for the next hop, the rest
-//! goes on to a server.
+//! What a request says of its call beside its arguments: by `_meta`, by fields of its head, or by both alike.
 
 use std::time::Duration;
 
@@ -10,15 +9,8 @@ use super::wire::RpcError;
 use crate::call::{CallerKey, RunId};
 use crate::frontends::request::TIMEOUT_MOST;
 use crate::mcp::jsonrpc::INVALID_PARAMS;
+use crate::mcp::meta::{FromAgent, IDEMPOTENCY_KEY, RUN, TIMEOUT_MS, TRACEPARENT, TRACESTATE};
 
-const RUN: &str = "io.checkrein/run";
-const KEY: &str = "io.checkrein/idempotency-key";
-const TIMEOUT: &str = "io.checkrein/timeout-ms";
-
-/// Bytes of what goes on to a server.
-const MAX_PASSED: usize = 8 * 1024;
-
-/// What a request says of its call beside its arguments.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     pub(super) run: Option<RunId>,
@@ -28,53 +20,44 @@ pub(super) struct Said {
     pub(super) passed: Map<String, Value>,
 }
 
-/// Reads it, together with the head's fields. What stands in both must be the same.
+/// Reads it. What stands in `_meta` and in the head must be the same; nothing is guessed.
 pub(super) fn read(asking: &Asking, meta: Option<&Map<String, Value>>) -> Result<Said, RpcError> {
-    let mut said = Said {
-        run: asking.run.clone(),
-        timeout: asking.timeout,
-        caller_key: asking.caller_key.clone(),
-        passed: Map::new(),
+    let meta = FromAgent::of(meta).map_err(|bad| super::calls::bad_params(&bad))?;
+    let run = meta.run.map(RunId::new).transpose();
+    let run = run.map_err(|bad| wrong(RUN, &bad.to_string()))?;
+    let key = meta.idempotency_key.map(CallerKey::new).transpose();
+    let key = key.map_err(|bad| wrong(IDEMPOTENCY_KEY, &bad.to_string()))?;
+    let timeout = match meta.timeout_ms {
+        Some(0) => return Err(wrong(TIMEOUT_MS, "must be 1 or more")),
+        Some(ms) => Some(Duration::from_millis(ms).min(TIMEOUT_MOST)),
+        None => None,
     };
-    let Some(meta) = meta else { return Ok(said) };
-    if let Some(value) = meta.get(RUN) {
-        let run = RunId::new(text(RUN, value)?).map_err(|bad| wrong(RUN, &bad.to_string()))?;
-        agree(RUN, &mut said.run, run)?;
+    let mut passed = meta.pass;
+    for (name, value) in [(TRACEPARENT, meta.traceparent), (TRACESTATE, meta.tracestate)] {
+        if let Some(value) = value {
+            passed.insert(name.to_owned(), value.into());
+        }
     }
-    if let Some(value) = meta.get(KEY) {
-        let key = CallerKey::new(text(KEY, value)?).map_err(|bad| wrong(KEY, &bad.to_string()))?;
-        agree(KEY, &mut said.caller_key, key)?;
-    }
-    if let Some(value) = meta.get(TIMEOUT) {
-        let ms = value.as_u64().filter(|ms| *ms > 0);
-        let ms = ms.ok_or_else(|| wrong(TIMEOUT, "must be a whole number, 1 or more"))?;
-        agree(TIMEOUT, &mut said.timeout, Duration::from_millis(ms).min(TIMEOUT_MOST))?;
-    }
-    let others = meta.iter().filter(|(key, _)| goes_on(key));
-    said.passed = others.map(|(key, value)| (key.clone(), value.clone())).collect();
-    let bytes: usize = said.passed.iter().map(|(k, v)| k.len() + v.to_string().len()).sum();
-    if bytes > MAX_PASSED {
-        let words = format!("/_meta: {bytes} bytes are more than the {MAX_PASSED} that go on");
-        return Err(RpcError::new(INVALID_PARAMS, words).status(400));
-    }
-    Ok(said)
+    Ok(Said {
+        run: agreed(RUN, &asking.run, run)?,
+        timeout: agreed(TIMEOUT_MS, &asking.timeout, timeout)?,
+        caller_key: agreed(IDEMPOTENCY_KEY, &asking.caller_key, key)?,
+        passed,
+    })
 }
 
-fn goes_on(key: &str) -> bool {
-    let taken = matches!(key, "progressToken" | "baggage");
-    !taken && !key.starts_with("io.checkrein/") && !key.starts_with("io.modelcontextprotocol/")
-}
-
-fn text<'v>(key: &str, value: &'v Value) -> Result<&'v str, RpcError> {
-    value.as_str().ok_or_else(|| wrong(key, "must be a string"))
-}
-
-fn agree<T: PartialEq>(key: &str, known: &mut Option<T>, told: T) -> Result<(), RpcError> {
-    if known.as_ref().is_some_and(|known| *known != told) {
-        return Err(wrong(key, "is not what the head of the request says"));
+fn agreed<T: PartialEq + Clone>(
+    key: &str,
+    head: &Option<T>,
+    meta: Option<T>,
+) -> Result<Option<T>, RpcError> {
+    match (head, meta) {
+        (Some(head), Some(meta)) if *head != meta => {
+            Err(wrong(key, "is not what the head of the request says"))
+        }
+        (Some(known), _) => Ok(Some(known.clone())),
+        (None, meta) => Ok(meta),
     }
-    *known = Some(told);
-    Ok(())
 }
 
 fn wrong(key: &str, why: &str) -> RpcError {

@@ -10,9 +10,6 @@ use crate::mcp::jsonrpc::{INVALID_PARAMS, METHOD_NOT_FOUND};
 use crate::mcp::messages::List;
 use crate::mcp::version::{Era, Revision};
 
-/// How long the answer to `server/discover` may be kept, milliseconds.
-const DISCOVER_TTL: u64 = 60_000;
-
 /// A result as it is sent.
 #[derive(Debug)]
 pub(super) struct Answered {
@@ -111,7 +108,7 @@ impl Mcp {
         let modern = asking.modern();
         let items = tools.iter().map(|tool| lists::definition(tool, modern)).collect();
         let page = lists::page(&self.seal, &asking.agent, List::Tools, items, params)?;
-        Ok(finished(page, modern, Some(0)).into())
+        Ok(finished(List::Tools.method(), page, modern).into())
     }
 
     async fn set_level(
@@ -150,7 +147,7 @@ impl Mcp {
         result.insert("capabilities".to_owned(), self.capabilities(&asking.agent, Era::Modern));
         result.insert("serverInfo".to_owned(), server_info());
         result.insert("instructions".to_owned(), self.instructions(&asking.agent).into());
-        finished(result, true, Some(DISCOVER_TTL))
+        finished("server/discover", result, true)
     }
 
     fn capabilities(&self, agent: &AgentId, era: Era) -> Value {
@@ -195,16 +192,9 @@ impl Mcp {
     }
 }
 
-/// A result of ours, with what its revision wants in it. `ttl`: how long it may be kept, by this agent alone.
-pub(super) fn finished(mut result: Map<String, Value>, modern: bool, ttl: Option<u64>) -> Value {
-    if modern && let Some(ttl) = ttl {
-        result.insert("ttlMs".to_owned(), ttl.into());
-        result.insert("cacheScope".to_owned(), "private".into());
-    }
-    let meta = match result.shift_remove("_meta") {
-        Some(Value::Object(meta)) => meta,
-        Some(_) | None => Map::new(),
-    };
-    for_the_hop(&mut result, meta, modern);
-    Value::Object(result)
+/// A result of ours, with what its revision wants in it.
+pub(super) fn finished(method: &str, result: Map<String, Value>, modern: bool) -> Value {
+    let mut result = Value::Object(result);
+    for_the_hop(method, &mut result, modern);
+    result
 }

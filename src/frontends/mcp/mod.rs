@@ -17,7 +17,7 @@ mod passing;
 mod seal;
 mod sessions;
 mod state;
-pub(crate) mod stdio;
+mod stdio;
 mod wire;
 
 use std::sync::Arc;
@@ -27,6 +27,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 pub use doors::Doors;
+pub use stdio::{Cutter, Read, Writer};
 
 use crate::call::{AgentId, CallId, CallerKey, FrontEnd, RunId};
 use crate::engine::Engine;

@@ -8,11 +8,10 @@ use serde_json::{Map, Value, json};
 use super::wire::RpcError;
 use crate::mcp::headers::{self, Standard};
 use crate::mcp::jsonrpc::{HEADER_MISMATCH, INVALID_PARAMS, UNSUPPORTED_PROTOCOL_VERSION};
+use crate::mcp::meta::{
+    CLIENT_CAPABILITIES as CAPABILITIES, LOG_LEVEL, PROTOCOL_VERSION as VERSION,
+};
 use crate::mcp::version::{Era, Revision, SUPPORTED};
-
-const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
 /// What a request says of its sender.
 #[derive(Debug)]
@@ -54,7 +53,8 @@ pub(super) fn sender(
     if let Some(headers) = headers {
         let told = headers.protocol_version;
         if known.is_some() || told != Some(version.as_bytes()) {
-            headers::check_standard(headers, version, method, params).map_err(mismatch)?;
+            headers::check_standard(headers, version, method, params)
+                .map_err(|bad| mismatch(&bad))?;
         }
     }
     let revision = known.ok_or_else(|| unsupported(version))?;
@@ -65,7 +65,7 @@ pub(super) fn sender(
     })
 }
 
-pub(super) fn mismatch(mismatch: headers::Mismatch) -> RpcError {
+pub(super) fn mismatch(mismatch: &headers::Mismatch) -> RpcError {
     RpcError::new(HEADER_MISMATCH, mismatch.to_string()).status(400)
 }
 

@@ -14,10 +14,11 @@ use crate::call::code::DenyCode;
 use crate::call::{CallError, Denied, Digest};
 use crate::engine::mcp::{Offers, PassError, PassMethod};
 use crate::frontends::render;
-use crate::mcp::jsonrpc::{
-    self, INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND, URL_ELICITATION_REQUIRED,
-};
+use crate::mcp::jsonrpc::{self, INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND};
 use crate::mcp::messages::{List, ReadParams, ResultKind};
+use crate::mcp::meta::to_agent;
+use crate::mcp::translate::{ErrorImage, error_for};
+use crate::mcp::version::Era;
 use crate::strict_json::{self, Limits};
 
 fn is_offered(offers: Offers, method: PassMethod) -> bool {
@@ -68,7 +69,7 @@ impl Mcp {
             Some(_) | None => Vec::new(),
         };
         let page = lists::page(&self.seal, &asking.agent, list, items, params)?;
-        Ok(finished(page, asking.modern(), Some(0)).into())
+        Ok(finished(list.method(), page, asking.modern()).into())
     }
 
     pub(super) async fn pass(
@@ -116,7 +117,7 @@ impl Mcp {
         {
             result = self.with_our_state(result, &bound, None, round)?;
         }
-        let ttl = (method == PassMethod::ResourcesRead).then_some(0);
+        to_agent(&mut result);
         let result = match result {
             Value::Object(result) => result,
             Value::Null
@@ -125,7 +126,7 @@ impl Mcp {
             | Value::String(_)
             | Value::Array(_) => Map::new(),
         };
-        Ok(finished(result, asking.modern(), ttl).into())
+        Ok(finished(name_of(method), result, asking.modern()).into())
     }
 
     async fn passed(
@@ -193,12 +194,10 @@ fn told(error: PassError, method: PassMethod, modern: bool) -> RpcError {
             RpcError::new(code, format!("not found: {what}"))
         }
         PassError::Rpc { code, message, data } => {
-            let code = match code {
-                RESOURCE_NOT_FOUND if modern => INVALID_PARAMS,
-                URL_ELICITATION_REQUIRED if modern => INTERNAL_ERROR,
-                // A fault of our hop, not of the agent's.
-                code if jsonrpc::is_modern_code(code) => INTERNAL_ERROR,
-                code => code,
+            let era = if modern { Era::Modern } else { Era::Legacy };
+            let code = match error_for(era, name_of(method), code) {
+                ErrorImage::Code(code) => code,
+                ErrorImage::OurHop | ErrorImage::InputRequired => INTERNAL_ERROR,
             };
             RpcError { code, message, data, status: 200 }
         }

@@ -155,14 +155,17 @@ impl Session {
 
 /// All sessions of the process.
 #[derive(Debug, Default)]
-pub(super) struct Sessions(Mutex<HashMap<AgentId, HashMap<Arc<str>, Arc<Session>>>>);
+pub(super) struct Sessions(Mutex<Table>);
+
+/// By agent, then by id.
+type Table = HashMap<AgentId, HashMap<Arc<str>, Arc<Session>>>;
 
 /// Every session of the agent is in use.
 #[derive(Debug)]
 pub(super) struct Full;
 
 impl Sessions {
-    fn table(&self) -> MutexGuard<'_, HashMap<AgentId, HashMap<Arc<str>, Arc<Session>>>> {
+    fn table(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,7 +1,7 @@
 //! Outcomes on the MCP wire. A `tools/call` that was parsed is answered with a result, whatever became of it; JSON-RPC
 //! errors are for what is wrong with the message, HTTP statuses for what is wrong with the connection.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::call::code::{DenyCode, FailCode};
 use crate::call::{CallError, Denied, Failed, Form, ToolResult};
@@ -9,11 +9,10 @@ use crate::engine::{Answer, ToolInfo};
 use crate::frontends::json::Object;
 use crate::frontends::render;
 use crate::mcp::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
+use crate::mcp::{meta, translate};
 use crate::strict_json::{self, Limits};
 
-/// The member of `_meta` that says what became of a call.
-pub(super) const OUTCOME: &str = "io.checkrein/outcome";
-const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+pub(super) use crate::mcp::meta::OUTCOME;
 
 /// A JSON-RPC error in the making.
 #[derive(Debug)]
@@ -186,10 +185,10 @@ fn result(
         object.raw_bytes("structuredContent", structure);
     }
     object.bool("isError", is_error);
-    object.nested("_meta", |meta| {
-        meta.raw_bytes(OUTCOME, outcome);
+    object.nested("_meta", |own| {
+        own.raw_bytes(OUTCOME, outcome);
         if modern {
-            meta.raw(SERVER_INFO, &server_info().to_string());
+            own.raw(meta::SERVER_INFO, &server_info().to_string());
         }
     });
     object.finish()
@@ -222,39 +221,122 @@ fn success(answer: &Answer, result: &ToolResult, modern: bool) -> Vec<u8> {
 
 /// A server's own result, unchanged but for what belongs to the hop. `None`: it is no object.
 fn passed(bytes: &[u8], outcome: &[u8], modern: bool) -> Option<Vec<u8>> {
-    let Ok(Value::Object(mut result)) = strict_json::parse(bytes, Limits::answer(bytes.len()))
-    else {
+    let mut result = strict_json::parse(bytes, Limits::answer(bytes.len())).ok()?;
+    if !result.is_object() {
         return None;
-    };
-    let mut meta = match result.shift_remove("_meta") {
-        Some(Value::Object(meta)) => meta,
-        Some(_) | None => Map::new(),
-    };
-    meta.retain(|key, _| !is_ours_or_the_protocols(key));
-    meta.insert(OUTCOME.to_owned(), tree(outcome));
-    for_the_hop(&mut result, meta, modern);
-    Some(Value::Object(result).to_string().into_bytes())
-}
-
-fn is_ours_or_the_protocols(key: &str) -> bool {
-    key.starts_with("io.checkrein/") || key.starts_with("io.modelcontextprotocol/")
-}
-
-/// `resultType` and who answers, where the revision has them.
-pub(super) fn for_the_hop(
-    result: &mut Map<String, Value>,
-    mut meta: Map<String, Value>,
-    modern: bool,
-) {
-    if modern {
-        if !result.contains_key("resultType") {
-            result.insert("resultType".to_owned(), "complete".into());
-        }
-        meta.insert(SERVER_INFO.to_owned(), server_info());
-    } else {
-        result.shift_remove("resultType");
     }
-    if !meta.is_empty() {
-        result.insert("_meta".to_owned(), Value::Object(meta));
+    meta::to_agent(&mut result);
+    meta::put(&mut result, meta::OUTCOME, tree(outcome));
+    for_the_hop("tools/call", &mut result, modern);
+    Some(result.to_string().into_bytes())
+}
+
+/// What a revision wants in every result, or does not know.
+pub(super) fn for_the_hop(method: &str, result: &mut Value, modern: bool) {
+    if modern {
+        translate::result_to_modern(method, result);
+        meta::put(result, meta::SERVER_INFO, server_info());
+    } else {
+        translate::result_to_legacy(method, result);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::call::{
+        CallId, Class, Content, Delivery, Effect, IdempotencyKey, Notes, Source, ToolName, Unknown,
+        Verdict,
+    };
+
+    fn answer(outcome: crate::call::Outcome) -> Answer {
+        Answer {
+            id: CallId::new("c1").expect("id"),
+            tool: ToolName::new("t").expect("name"),
+            outcome,
+            attempts: 1,
+            operation: None,
+            alternatives: Vec::new(),
+        }
+    }
+
+    fn tool(definition: Value) -> ToolInfo {
+        ToolInfo {
+            name: ToolName::new("t").expect("name"),
+            description: "".into(),
+            schema: Arc::new(json!({"type": "object"})),
+            effect: Effect::Read,
+            title: None,
+            definition: Some(Arc::new(definition)),
+        }
+    }
+
+    /// A refusal says itself three times over: as text, as structure, beside both.
+    fn says(answer: &Answer, code: &str) {
+        let own = tree(&render::answer(answer));
+        let result = tree(&answered(answer, None, false).expect(code));
+        let text = result["content"][0]["text"].as_str().expect("text");
+        assert_eq!(tree(text.as_bytes()), own, "{code}");
+        assert_eq!((&result["structuredContent"], &result["_meta"][OUTCOME]), (&own, &own));
+        assert_eq!((&result["isError"], &own["error"]), (&json!(true), &json!(code)));
+        assert!(result.get("resultType").is_none(), "{code}");
+        let promised = tool(json!({"outputSchema": {"type": "object"}}));
+        let result = tree(&answered(answer, Some(&promised), true).expect(code));
+        assert!(result.get("structuredContent").is_none(), "{code}: by it a client would judge");
+        assert_eq!(result["resultType"], "complete");
+    }
+
+    #[test]
+    fn every_code_has_its_form() {
+        let unknown = Unknown {
+            key: IdempotencyKey::restored([7; 32]),
+            operation: IdempotencyKey::restored([7; 32]).id(),
+            health: Verdict::Bad,
+            message: "no answer".into(),
+        };
+        says(&answer(Err(unknown.into())), "outcome_unknown");
+        for code in FailCode::ALL {
+            let (class, delivery) = (Class::Permanent, Delivery::Done);
+            let failed = Failed::new(*code, class, delivery, Verdict::Neutral, "why");
+            says(&answer(Err(failed.into())), code.as_str());
+        }
+        for code in DenyCode::ALL {
+            let answer = answer(Err(Denied::new(*code, "why").into()));
+            match wire_of(*code) {
+                Wire::Result => says(&answer, code.as_str()),
+                Wire::Error(rpc, status) => {
+                    let error = answered(&answer, None, true).expect_err(code.as_str());
+                    assert_eq!((error.code, error.status), (rpc, status));
+                    assert_eq!(error.data.expect("data")[OUTCOME]["error"], code.as_str());
+                }
+                Wire::Status(status) => {
+                    assert_eq!(
+                        answered(&answer, None, true).expect_err("no result").status,
+                        status
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_result_of_an_http_tool_is_a_text_block_and_structure_where_the_revision_takes_it() {
+        let of = |text: &str, form, modern| {
+            let content = Content { bytes: text.to_owned().into(), form };
+            let (source, notes) = (Source::Tool, Notes::default());
+            let result = ToolResult { head: None, content, source, notes };
+            tree(&answered(&answer(Ok(result)), None, modern).expect("a result"))
+        };
+        let object = of(r#"{"n": 1.50}"#, Form::Json, false);
+        assert_eq!(object["content"][0]["text"], r#"{"n": 1.50}"#, "as it came");
+        assert_eq!(object["structuredContent"].to_string(), r#"{"n":1.50}"#);
+        assert!(of("[1]", Form::Json, false).get("structuredContent").is_none());
+        assert_eq!(of("[1]", Form::Json, true)["structuredContent"], json!([1]));
+        assert_eq!(of("", Form::Json, false)["content"][0]["text"], "null");
+        let text = of("plain\n", Form::Text, true);
+        assert_eq!(text["content"][0]["text"], "plain\n");
+        assert!(text.get("structuredContent").is_none());
     }
 }

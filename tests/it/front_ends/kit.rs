@@ -85,7 +85,7 @@ tools:
 
 /// What reached the tools, in order: `tool arguments`.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Hits(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Hits(pub(crate) Arc<Mutex<Vec<String>>>);
 
 impl Hits {
     pub(crate) fn all(&self) -> Vec<String> {
@@ -98,8 +98,12 @@ pub(crate) struct House {
     pub(crate) engine: Arc<Engine>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) hits: Hits,
-    _secrets: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
+
+/// What stands in place of the tools.
+pub(crate) type Answering =
+    std::pin::Pin<Box<dyn Future<Output = Result<ToolResult, Failed>> + Send>>;
 
 /// What one request got.
 #[derive(Debug)]
@@ -117,6 +121,16 @@ impl Got {
 
 impl House {
     pub(crate) fn new() -> Self {
+        Self::with(|hits, effect, call| {
+            let hits = hits.clone();
+            Box::pin(async move { scripted(&hits, effect, call).await })
+        })
+    }
+
+    /// With other tools; they note their hits themselves.
+    pub(crate) fn with(
+        inner: impl Fn(&Hits, Effect, ToolCall) -> Answering + Clone + Send + Sync + 'static,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         for name in ["a", "b", "idle"] {
             std::fs::write(folder.path().join(name), format!("token-{name}")).expect("written");
@@ -138,14 +152,21 @@ impl House {
         let hits = Hits::default();
         let seen = hits.clone();
         let engine = Engine::with_inner(parts, move |tool| {
-            let (seen, effect) = (seen.clone(), tool.effect);
-            tower::service_fn(move |call: ToolCall| {
-                let seen = seen.clone();
-                async move { scripted(&seen, effect, call).await }
-            })
+            let (seen, effect, inner) = (seen.clone(), tool.effect, inner.clone());
+            tower::service_fn(move |call: ToolCall| inner(&seen, effect, call))
         });
         let front_ends = FrontEnds::new(engine.clone(), metrics.clone(), Doors::default());
-        Self { front_ends, engine, metrics, hits, _secrets: folder }
+        Self { front_ends, engine, metrics, hits, folder }
+    }
+
+    /// Puts another policy in force: the same with one text in place of another. False: it is none.
+    pub(crate) fn reload(&self, old: &str, new: &str) -> bool {
+        let path = self.folder.path().join("policy.yaml");
+        let text = POLICY.replace("DIR", self.folder.path().to_str().expect("UTF-8"));
+        assert!(text.contains(old), "{old}");
+        std::fs::write(&path, text.replacen(old, new, 1)).expect("written");
+        let loaded = load(&path, LoadOptions::default());
+        loaded.map(|loaded| self.engine.install(loaded.snapshot)).is_ok()
     }
 
     pub(crate) async fn ask(&self, request: Request<Full<Bytes>>) -> Got {
@@ -191,7 +212,11 @@ async fn got(response: Response<Body>) -> Got {
 }
 
 /// Answers with its arguments; an order named `broken` fails, a write named `lost` may have happened.
-async fn scripted(hits: &Hits, effect: Effect, call: ToolCall) -> Result<ToolResult, Failed> {
+pub(crate) async fn scripted(
+    hits: &Hits,
+    effect: Effect,
+    call: ToolCall,
+) -> Result<ToolResult, Failed> {
     if let Some(gate) = &call.send_gate {
         gate.open().await?;
     }

@@ -2,11 +2,17 @@
 //! As servers meet it: scripted ones, over real sockets.
 
 mod asks;
+mod calls;
 mod catalogs;
+mod doors;
 mod eras;
 mod faults;
 mod legacy;
+mod listening;
+mod modern;
 mod passed;
 mod peer;
 mod rig;
+mod script;
 mod sessions;
+mod stdio;

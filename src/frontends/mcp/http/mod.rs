@@ -25,7 +25,9 @@ use crate::mcp::headers::{PROTOCOL_VERSION, SESSION_ID};
 use crate::mcp::jsonrpc::{self, INVALID_REQUEST, Message};
 use crate::mcp::version::is_modern;
 use crate::strict_json::Limits;
+pub(super) use legacy::{FAULT, begun, progress_token};
 use reply::{cors, empty, preflight, problem, rpc_error};
+pub(super) use reply::{error_line, line};
 
 /// What a request over HTTP brings beside its message.
 #[derive(Debug)]
@@ -117,7 +119,10 @@ impl Mcp {
                 let words = "nothing was asked, so nothing can be answered";
                 Err(rpc_error(400, None, &RpcError::new(INVALID_REQUEST, words)))
             }
-            message => self.legacy(&came, message).await,
+            Message::Request(_)
+            | Message::Notification(_)
+            | Message::Response(_)
+            | Message::Error(_) => self.legacy(&came, message).await,
         }
     }
 
@@ -156,7 +161,7 @@ fn twice(name: &str) -> Refused {
 }
 
 /// The session a request names.
-fn session_id<'h>(headers: &'h HeaderMap) -> Result<Option<&'h str>, Refused> {
+fn session_id(headers: &HeaderMap) -> Result<Option<&str>, Refused> {
     one(headers, SESSION_ID).map_err(|()| twice(SESSION_ID))
 }
 

@@ -120,7 +120,7 @@ impl Mcp {
         let arguments = params.and_then(|params| params.get("arguments"));
         for header in &named {
             let told = came.headers.get(&header.header).map(http::HeaderValue::as_bytes);
-            header.check(told, arguments).map_err(mismatch)?;
+            header.check(told, arguments).map_err(|bad| mismatch(&bad))?;
         }
         Ok(forwarded(came.headers, |name| named.iter().any(|header| header.header == name)))
     }
