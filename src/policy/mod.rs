@@ -104,15 +104,16 @@ fn never_reloads(name: &str) -> Problem {
         .file(&name.into())
 }
 
-/// Whether calls reach `mcp_servers` in this build; where they do not, the key is refused (CR1009).
-const MCP_SERVERS: bool = false;
+/// Whether calls reach servers that are child processes in this build; where they do not, such a server is refused
+/// (CR1009).
+const MCP_CHILDREN: bool = false;
 
 /// Examines a policy's text. `name` is what findings call it; files it refers to are looked for below `directory`.
 pub fn examine_text(bytes: &[u8], name: &str, directory: &Path, options: LoadOptions) -> Examined {
-    examine_built(bytes, name, directory, options, MCP_SERVERS)
+    examine_built(bytes, name, directory, options, MCP_CHILDREN)
 }
 
-/// As [`examine_text`], of a build in which calls reach `mcp_servers`.
+/// As [`examine_text`], of a build in which calls reach every kind of server.
 pub fn examine_with_servers(
     bytes: &[u8],
     name: &str,
@@ -127,7 +128,7 @@ fn examine_built(
     name: &str,
     directory: &Path,
     options: LoadOptions,
-    servers: bool,
+    children: bool,
 ) -> Examined {
     let document::Reading { document, mut problems, masks } = document::read(bytes, name);
     let mut sources = Sources::default();
@@ -136,9 +137,10 @@ fn examine_built(
         diagnostic::sort(&mut problems);
         return Examined { snapshot: None, problems, files: Vec::new(), sources };
     };
-    if let Some(at) = document.mcp_servers_at.filter(|_| !servers) {
-        let problem = Problem::new("CR1009", at, "`mcp_servers` is not in this build");
-        let hint = "remove the key; it is not ignored, because what it asks for would not be done";
+    let commands = document.mcp_servers.values().filter_map(|server| server.value.command.as_ref());
+    for command in commands.filter(|_| !children) {
+        let problem = Problem::new("CR1009", command.key, "`command` is not in this build");
+        let hint = "reach the server by `url`, or remove it; it is not ignored, because nothing would be started";
         problems.push(problem.hint(hint).file(&name.into()));
     }
     let (material, found) = Material::gather(&document, directory, options.offline);

@@ -8,11 +8,12 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::link::{Inbound, Link, Lost, Reply, Wire};
-use super::pins::{Pinned, digest};
+use super::pins::Pinned;
 use super::silent::Silent;
 use crate::mcp::headers;
 use crate::mcp::messages::{Dropped, Judged, List, ListPage, ToolDef, Transport, judge_tools};
 use crate::policy::bind::{Catalog, Offered};
+use crate::policy::pins::pin_of;
 use crate::policy::snapshot::{OnDrift, Pin, Reach};
 
 /// Bounds of one list of one server.
@@ -182,16 +183,16 @@ fn drifted(tool: &ToolDef, pin: &Pin, seen: &mut Pinned) -> Option<Arc<str>> {
         Pin::None => return None,
         Pin::File(pins) => pins,
         Pin::FirstSeen => {
-            seen.entry(tool.name.clone()).or_insert_with(|| digest(&tool.raw));
+            seen.entry(tool.name.clone()).or_insert_with(|| pin_of(&tool.raw));
             &*seen
         }
     };
     match pins.get(&tool.name) {
         None => Some("it is not among the definitions that were reviewed".into()),
         Some(pinned) => {
-            let now = digest(&tool.raw);
+            let now = pin_of(&tool.raw);
             (!pinned.eq_ignore_ascii_case(&now)).then(|| {
-                let short = |text: &str| text.chars().take(12).collect::<String>();
+                let short = |text: &str| text.chars().skip(7).take(12).collect::<String>();
                 let (was, is) = (short(pinned), short(&now));
                 format!("its definition has changed since it was pinned (was {was}…, is {is}…)")
                     .into()
@@ -236,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_tool_that_nobody_has_reviewed_is_drift_under_a_file_of_pins() {
-        let pins = Pinned::from([("a".to_owned(), digest(&tool("a", "x")))]);
+        let pins = Pinned::from([("a".to_owned(), pin_of(&tool("a", "x")))]);
         let items = vec![tool("a", "x"), tool("b", "x")];
         let pin = Pin::File(pins);
         let offer = offer(items, &Reach::Http, &pin, OnDrift::Quarantine, &Pinned::new());

@@ -32,7 +32,7 @@ use self::door::Door;
 use self::drops::Drops;
 pub(in crate::backends) use self::link::Lost;
 pub use self::pass::{Offered, PassFailure, Passing};
-pub use self::pins::{FilePins, MemoryPins, Pinned, Pins, digest};
+pub use self::pins::{FilePins, MemoryPins, Pinned, Pins};
 pub use self::server::ServerView;
 use self::server::{Server, Shared};
 use crate::call::side::ServerEvent;

@@ -9,29 +9,16 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value};
 
-use crate::call::arguments::canonical;
-use crate::call::{Digest, UpstreamName};
+use crate::call::UpstreamName;
 use crate::strict_json::{self, Limits};
 
-/// What a model, a person or a validator reads of a definition. Icons and `_meta` are not.
-const PINNED: [&str; 6] =
-    ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
 /// The file in the state folder.
 const FILE: &str = "mcp-pins.json";
 /// Longest such file, bytes: 10,000 tools of a name of 100 characters, several times over.
 const MAX_FILE: usize = 16 * 1024 * 1024;
 
-/// Digests by the server's own names of tools: 64 hexadecimal digits.
+/// Pins ([`crate::policy::pins::pin_of`]) by the server's own names of tools.
 pub type Pinned = BTreeMap<String, String>;
-
-/// The digest of a definition: SHA-256 over the canonical form of what is pinned of it.
-pub fn digest(definition: &Value) -> String {
-    let kept: Map<String, Value> = PINNED
-        .iter()
-        .filter_map(|name| Some(((*name).to_owned(), definition.get(*name)?.clone())))
-        .collect();
-    Digest::of(&canonical(&Value::Object(kept))).short_hex(32)
-}
 
 /// Where digests of what was seen first are kept. Called from a thread that may block.
 pub trait Pins: Debug + Send + Sync {
@@ -139,23 +126,7 @@ fn replace(path: &Path, all: &BTreeMap<String, Pinned>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    #[test]
-    fn a_digest_changes_with_what_is_read_of_a_tool_and_with_nothing_else() {
-        let tool = json!({"name": "a", "description": "d", "inputSchema": {"type": "object"}});
-        let mut same = json!({"inputSchema": {"type": "object"}, "description": "d", "name": "a"});
-        same["icons"] = json!([1]);
-        same["_meta"] = json!({"x": 1});
-        assert_eq!(digest(&tool), digest(&same));
-        for (name, value) in [("description", json!("e")), ("annotations", json!({}))] {
-            let mut other = tool.clone();
-            other[name] = value;
-            assert_ne!(digest(&tool), digest(&other), "{name}");
-        }
-    }
 
     #[test]
     fn pins_outlive_the_process_and_a_damaged_file_is_not_taken_for_an_empty_one() {

@@ -220,7 +220,7 @@ impl Server {
             return false;
         };
         let mut pinned = self.shared.pins.load(&self.name);
-        pinned.insert(drift.tool, super::pins::digest(&drift.definition));
+        pinned.insert(drift.tool, crate::policy::pins::pin_of(&drift.definition));
         let kept = self.shared.pins.keep(&self.name, &pinned);
         if let Err(error) = &kept {
             tracing::error!(server = %self.name, %error, "a definition that was approved is not kept");

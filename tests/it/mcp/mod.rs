@@ -16,3 +16,4 @@ mod rig;
 mod script;
 mod sessions;
 mod stdio;
+mod whole;

@@ -8,13 +8,12 @@ use std::time::Duration;
 use checkrein::backends::mcp::{self as back, MemoryPins, Pins, Servers};
 use checkrein::call::{
     AgentId, Arguments, CallError, CallId, Channel, FrontEnd, NoAnswer, Outcome, Payload, RunId,
-    Side, ToolName, UpstreamName,
+    Side, ToolName,
 };
 use checkrein::engine::{Answer, Asker, Engine, Parts, Single};
 use checkrein::layers::state::State;
 use checkrein::ledger::Ledger;
-use checkrein::policy::bind::Entry;
-use checkrein::policy::snapshot::{Pin as Pinning, *};
+use checkrein::policy::snapshot::{MayAsk, OnDrift, Pass, Share, Snapshot};
 use checkrein::policy::{LoadOptions, load};
 use checkrein::run::Runs;
 use checkrein::strict_json::Limits;
@@ -35,10 +34,8 @@ pub(crate) struct Stands {
     pub(crate) writes: Vec<&'static str>,
     pub(crate) may_ask: MayAsk,
     pub(crate) pass: Pass,
-    pub(crate) pin: Pinning,
     pub(crate) on_drift: OnDrift,
     pub(crate) share: Share,
-    pub(crate) is_error: IsError,
     /// YAML of each tool.
     pub(crate) keys: &'static str,
 }
@@ -52,10 +49,8 @@ pub(crate) fn stands(name: &'static str, server: &ScriptedServer) -> Stands {
         writes: vec!["make"],
         may_ask: MayAsk::default(),
         pass: Pass::default(),
-        pin: Pinning::FirstSeen,
         on_drift: OnDrift::Quarantine,
         share: Share::Agent,
-        is_error: IsError::Executed,
         keys: "timeout: { connect: 1s, first_byte: 2s, total: 3s }",
     }
 }
@@ -190,114 +185,75 @@ pub(crate) fn evidence(outcome: &Outcome) -> String {
     }
 }
 
-/// A policy of HTTP tools whose names and numbers are then given to the servers' rules.
 fn snapshot(folder: &std::path::Path, stand: &[Stands]) -> Arc<Snapshot> {
-    let (mut upstreams, mut tools) = match stand {
-        [] => ("  {}\n".to_owned(), "  {}\n".to_owned()),
-        _ => (String::new(), String::new()),
-    };
-    let mut names = Vec::new();
-    for one in stand {
-        upstreams.push_str(&format!(
-            "  {}: {{ base_url: \"http://127.0.0.1:{}/mcp\", addresses: [loopback] }}\n",
-            one.name, one.port
-        ));
-        let all = one
-            .reads
-            .iter()
-            .map(|tool| (tool, "read"))
-            .chain(one.writes.iter().map(|tool| (tool, "write")));
-        for (tool, effect) in all {
-            names.push((*tool).to_owned());
-            tools.push_str(&format!(
-                "  {tool}:\n    description: Does {tool}.\n    effect: {effect}\n    profile: internal_rpc\n    {}\n    http: {{ upstream: {}, method: POST, path: /x }}\n    schema: {{ type: object, properties: {{}} }}\n",
-                one.keys, one.name
-            ));
-        }
-    }
-    let allow = names.join(", ");
-    {
-        let token = "b";
-        std::fs::write(folder.join(token), format!("token-{token}")).expect("written");
-    }
-    let text = format!(
-        "apiVersion: checkrein/v1\nkind: Policy\nname: mcp\nupstreams:\n{upstreams}agents:\n  default: {{ allow: [{allow}] }}\n  b: {{ identities: [ {{ token: {{ file: \"{}/b\" }} }} ], allow: [{allow}] }}\ntools:\n{tools}",
-        folder.display()
-    );
+    std::fs::write(folder.join("b"), "token-b").expect("written");
     let path = folder.join("policy.yaml");
-    std::fs::write(&path, text).expect("written");
+    std::fs::write(&path, policy(stand).replace("DIR", &folder.display().to_string()))
+        .expect("written");
     let loaded = load(&path, LoadOptions::default());
-    let loaded = loaded.unwrap_or_else(|refused| panic!("{refused:?}"));
-    let mut base = Snapshot::clone(&loaded.snapshot);
-    for one in stand {
-        let name = UpstreamName::new(one.name).expect("a name");
-        let upstream = base.upstreams.remove(&name).expect("written above");
-        let of_server = |tool: &&Arc<Tool>| tool.upstream.name == name;
-        let entries = base.tools.values().filter(of_server).map(|tool| entry(tool, one)).collect();
-        let server = McpServer {
-            rule: upstream.rule.clone(),
-            reach: Reach::Http,
-            section: upstream.section,
-            upstream,
-            protocol: one.protocol.iter().map(|revision| (*revision).into()).collect(),
-            share: one.share,
-            may_ask: one.may_ask,
-            pass: one.pass.clone(),
-            prefix: "".into(),
-            pin: one.pin.clone(),
-            on_drift: one.on_drift,
-            entries,
-            name: name.clone(),
-        };
-        base.mcp_servers.insert(name, Arc::new(server));
-    }
-    base.tools.clear();
-    for agent in base.agents.values_mut() {
-        let mut changed = Agent::clone(agent);
-        changed.allowed.clear();
-        *agent = Arc::new(changed);
-    }
-    Arc::new(base)
+    loaded.unwrap_or_else(|refused| panic!("{refused:?}")).snapshot
 }
 
-fn entry(tool: &Arc<Tool>, one: &Stands) -> Arc<Entry> {
-    let retry = tool.retry.clone().unwrap_or(RetryPolicy {
-        max_retries: 0,
-        backoff: BackoffPolicy {
-            base: Duration::from_millis(1),
-            max: Duration::from_millis(1),
-            mode: BackoffMode::None,
-            jitter: Duration::ZERO,
-        },
-        deadline: Duration::from_secs(60),
-    });
-    Arc::new(Entry {
-        pattern: tool.name.as_str().into(),
-        rule: tool.rule.clone(),
-        expose: true,
-        rename: None,
-        effect: tool.effect,
-        description: None,
-        schema: None,
-        constraints: None,
-        timeout: tool.timeout,
-        retry,
-        breaker: tool.breaker.clone(),
-        rate_limit: None,
-        bulkhead: tool.bulkhead,
-        weight: tool.weight,
-        fuse: tool.fuse,
-        volatile: Vec::new(),
-        alternatives: Vec::new(),
-        cost: None,
-        result: tool.result.clone(),
-        format_written: false,
-        write: tool.write.clone().unwrap_or_default(),
-        tasks: false,
-        is_error: one.is_error,
-        asks_after_acting: false,
-        meta_key: None,
-    })
+/// The policy's text; `DIR` stands for the folder of its secrets.
+pub(crate) fn policy(stand: &[Stands]) -> String {
+    let servers: String = stand.iter().map(Stands::yaml).collect();
+    let servers = if servers.is_empty() { "  {}\n".to_owned() } else { servers };
+    let names: Vec<&str> =
+        stand.iter().flat_map(|one| one.reads.iter().chain(&one.writes).copied()).collect();
+    let allow = names.join(", ");
+    format!(
+        "apiVersion: checkrein/v1\nkind: Policy\nname: mcp\nmcp_servers:\n{servers}agents:\n  \
+         default: {{ allow: [{allow}] }}\n  \
+         b: {{ identities: [ {{ token: {{ file: \"DIR/b\" }} }} ], allow: [{allow}] }}\n"
+    )
+}
+
+impl Stands {
+    fn yaml(&self) -> String {
+        let quoted = |texts: &[String]| {
+            texts.iter().map(|text| format!("\"{text}\"")).collect::<Vec<_>>().join(", ")
+        };
+        let listed = |key: &str, texts: &[String]| match texts {
+            [] => String::new(),
+            texts => format!("{key}: [{}], ", quoted(texts)),
+        };
+        let protocol: Vec<String> = self.protocol.iter().map(|one| (*one).to_owned()).collect();
+        let MayAsk { elicitation, sampling, roots } = self.may_ask;
+        let may_ask = [("elicitation", elicitation), ("sampling", sampling), ("roots", roots)];
+        let may_ask: Vec<&str> =
+            may_ask.into_iter().filter(|(_, yes)| *yes).map(|(name, _)| name).collect();
+        let share = if self.share == Share::Run { "run" } else { "agent" };
+        let on_drift = match self.on_drift {
+            OnDrift::Warn => "warn",
+            OnDrift::Quarantine => "quarantine",
+            OnDrift::Block => "block",
+        };
+        let mut text = format!(
+            "  {}:\n    url: \"http://127.0.0.1:{}/mcp\"\n    addresses: [loopback]\n    \
+             profile: internal_rpc\n    protocol: [{}]\n    share: {share}\n    may_ask: [{}]\n    \
+             on_drift: {on_drift}\n    pass: {{ {}{}completion: {}, logging: {} }}\n    tools:\n",
+            self.name,
+            self.port,
+            quoted(&protocol),
+            may_ask.join(", "),
+            listed("resources", &self.pass.resources),
+            listed("prompts", &self.pass.prompts),
+            self.pass.completion,
+            self.pass.logging,
+        );
+        for (tools, effect) in [(&self.reads, "read"), (&self.writes, "write")] {
+            for tool in tools {
+                let keys = self.keys.replace("\n    ", "\n        ");
+                text.push_str(&format!(
+                    "      {tool}:\n        effect: {effect}\n        {keys}\n"
+                ));
+            }
+        }
+        if self.reads.is_empty() && self.writes.is_empty() {
+            text.push_str(&format!("      nothing_of_{}: {{ effect: read }}\n", self.name));
+        }
+        text
+    }
 }
 
 /// The members of a result's JSON text.

@@ -90,7 +90,7 @@ fn an_unknown_key_with_a_huge_crowd_of_others_stays_fast_and_bounded() {
 }
 
 #[test]
-fn servers_are_refused_as_long_as_nothing_reaches_them() {
+fn servers_that_are_children_are_refused_as_long_as_nothing_starts_them() {
     let text = std::fs::read(root().join("policies/mcp.yaml")).expect("shipped");
     let here = std::path::Path::new(".");
     let examined = checkrein::policy::examine_text(&text, "p", here, LoadOptions::default());
