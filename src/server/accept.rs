@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
+use super::io::UNREAD_ANSWER;
 use super::{Outgoing, Server, limits};
 use crate::identity::Peer;
 
@@ -22,8 +23,6 @@ const BACKLOG: i32 = 1024;
 /// First wait after a failed accept; doubles up to the second.
 const BACK_OFF: Duration = Duration::from_millis(10);
 const BACK_OFF_MOST: Duration = Duration::from_secs(1);
-/// A peer that takes no byte of an answer for this long is gone.
-const UNREAD_ANSWER: Duration = Duration::from_secs(60);
 /// A quiet peer is probed after this long.
 const PROBE_AFTER: Duration = Duration::from_secs(60);
 

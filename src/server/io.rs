@@ -1,13 +1,15 @@
 //! A connection's bytes, watched: has a head begun to arrive? Tells a slow head from a quiet connection.
-//! Never reads, holds back or changes a byte of its own.
+//! Never reads, holds back or changes a byte of its own. A peer that takes no byte for a minute is gone.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Interval, interval_at};
 
 /// What is known of a connection's read side.
 #[derive(Debug, Clone, Default)]
@@ -35,15 +37,37 @@ impl Watching {
     }
 }
 
+/// A peer that takes no byte of an answer for this long is gone. Over TCP the system says so too (`accept`).
+pub(super) const UNREAD_ANSWER: Duration = Duration::from_secs(60);
+
 #[derive(Debug)]
 pub(crate) struct Watched<I> {
     inner: I,
     watching: Watching,
+    /// Runs while bytes wait that the peer does not take.
+    unread: Option<Interval>,
 }
 
 impl<I> Watched<I> {
     pub(crate) fn new(inner: I, watching: Watching) -> Self {
-        Self { inner, watching }
+        Self { inner, watching, unread: None }
+    }
+
+    /// Ends a write that has waited too long; any progress begins the time anew.
+    fn in_time<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.unread = None;
+            return written;
+        }
+        let begin = || interval_at(Instant::now() + UNREAD_ANSWER, UNREAD_ANSWER);
+        match self.unread.get_or_insert_with(begin).poll_tick(cx) {
+            Poll::Ready(_) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
     }
 }
 
@@ -72,7 +96,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
         crash_point!("server: before the answer is written");
         let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
         crash_point!("server: the answer is written");
-        polled
+        self.in_time(polled, cx)
     }
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_flush(cx)
@@ -88,7 +112,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
         crash_point!("server: before pieces of the answer are written");
         let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
         crash_point!("server: pieces of the answer are written");
-        polled
+        self.in_time(polled, cx)
     }
     fn is_write_vectored(&self) -> bool {
         self.inner.is_write_vectored()

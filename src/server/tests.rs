@@ -313,3 +313,23 @@ fn a_stale_socket_is_replaced_and_nothing_else_is() {
     assert!(bind_unix(&file).is_err());
     assert_eq!(std::fs::read_to_string(&file).expect("still there"), "precious");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_takes_nothing_of_its_answer_is_cut_after_a_minute() {
+    let server = server(1);
+    let (mut near, far) = tokio::io::duplex(1 << 10);
+    let place = server.limits.connections.clone().try_acquire_owned().expect("a free place");
+    server.connection(far, Peer::Loopback, place, |_, _| async {
+        Response::new(Full::new(Bytes::from(vec![b'x'; 1 << 20])))
+    });
+    near.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
+    near.read_exact(&mut [0; 10]).await.expect("it began");
+    let began = tokio::time::Instant::now();
+    // Slow is not gone: a byte now and then begins the minute anew.
+    tokio::time::advance(Duration::from_secs(50)).await;
+    near.read_exact(&mut [0; 600]).await.expect("a part");
+    server.tasks.close();
+    server.tasks.wait().await;
+    assert_eq!(began.elapsed().as_secs(), 110);
+    assert_eq!(server.limits.connections.available_permits(), 1);
+}

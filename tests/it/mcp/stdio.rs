@@ -1,9 +1,10 @@
 //! Standard streams: the core over channels, and the whole binary as an agent starts it.
 
-use std::io::Write;
+use std::io::{BufRead, Write};
 use std::process::{Command, Stdio};
 
 use checkrein::call::AgentId;
+use checkrein::config::{Config, Listen};
 use checkrein::frontends::{Read, Writer};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -203,6 +204,76 @@ async fn stdout_is_only_jsonrpc() {
     let (code, messages, err) = spoken(words(&[]), conversation()).await;
     assert_eq!((code, messages.len()), (1, 0), "{err}");
     assert!(err.contains("CR1001"), "{err}");
+}
+
+/// An agent that talks to the program line by line.
+struct Talk {
+    child: std::process::Child,
+    stdin: Option<std::process::ChildStdin>,
+    said: mpsc::Receiver<Value>,
+}
+
+impl Talk {
+    fn open(words: &[&str]) -> Self {
+        let mut child = Command::new(PROGRAM)
+            .args(words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take().expect("piped");
+        let (says, said) = mpsc::channel(64);
+        std::thread::spawn(move || {
+            for line in std::io::BufReader::new(stdout).lines() {
+                let message = parse(line.expect("UTF-8").as_bytes());
+                if says.blocking_send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, stdin, said }
+    }
+
+    async fn ask(&mut self, line: &str) -> Value {
+        let stdin = self.stdin.as_mut().expect("open");
+        stdin.write_all(format!("{line}\n").as_bytes()).expect("taken");
+        let said = tokio::time::timeout(std::time::Duration::from_secs(30), self.said.recv());
+        said.await.expect("in time").expect("a line")
+    }
+}
+
+#[tokio::test]
+async fn the_bridge_meets_a_restarted_gateway_again() {
+    let tool = ScriptedTool::start().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("policy.yaml");
+    let text = filled(folder.path(), &Fixture::new().text(&tool.url()));
+    std::fs::write(&file, text).expect("written");
+    let socket = folder.path().join("data.sock");
+    let config = Config { listen: Listen::Unix(socket.clone()), ..Config::loopback(&file) };
+    let gateway = checkrein::app::start(config.clone()).await.expect("started");
+    let place = format!("unix:{}", socket.display());
+    let mut talk = Talk::open(&["mcp", "--gateway", &place]);
+    let begun = talk.ask(&initialize("2025-11-25", &json!({}))).await;
+    assert_eq!(begun["result"]["serverInfo"]["name"], "checkrein");
+    let request = |id: u64, order: &str| {
+        let params = call(order);
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
+    };
+    let first = talk.ask(&request(1, "A17")).await;
+    assert_eq!(first["result"]["isError"], false, "{first}");
+    assert!(gateway.shutdown().await, "a stream that listens holds no drain up");
+    let nobody = talk.ask(&request(2, "A18")).await;
+    assert_eq!(nobody["error"]["code"], -32603, "nobody is there: {nobody}");
+    let gateway = checkrein::app::start(config).await.expect("started again");
+    let again = talk.ask(&request(3, "A19")).await;
+    assert_eq!((&again["id"], &again["result"]["isError"]), (&json!(3), &json!(false)), "{again}");
+    talk.stdin = None;
+    let mut child = talk.child;
+    let ended = tokio::task::spawn_blocking(move || child.wait()).await.expect("waited");
+    assert!(ended.expect("ended").success());
+    gateway.shutdown().await;
 }
 
 #[tokio::test]
