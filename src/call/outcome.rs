@@ -171,6 +171,8 @@ pub struct Notes {
     pub identical_to: Option<OperationId>,
     /// The tool answered 202: taken on, not necessarily finished.
     pub accepted: bool,
+    /// The server asks for input instead of answering, and has left nothing in flight: no result yet, no failure.
+    pub asks_input: bool,
 }
 
 /// What a tool answered, after projection and redaction.

@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 use tower::{Layer, Service};
 
 use super::gate::Answering;
-use crate::call::code::DenyCode;
+use crate::call::code::{DenyCode, FailCode};
 use crate::call::{
-    CallError, Delivery, Denied, EntryOf, Evidence, Failed, IdempotencyKey, Keeper, Outcome,
-    ToolCall, ToolResult, Trace, Unknown, send_gate,
+    CallError, Class, Delivery, Denied, EntryOf, Evidence, Failed, IdempotencyKey, Keeper, Outcome,
+    ToolCall, ToolResult, Trace, Unknown, Verdict, send_gate,
 };
 use crate::ledger::{End, Ledger, LedgerError, Ticket};
 use crate::telemetry::metrics::ToolMetrics;
@@ -194,6 +194,9 @@ pub fn settle(
     ended: Result<ToolResult, Failed>,
 ) -> (End, Outcome) {
     let failed = match ended {
+        Ok(result) if result.notes.asks_input => {
+            return (End::NotExecuted(asked_for_input(), Evidence::InputRequired), Ok(result));
+        }
         Ok(result) => return (End::Executed(Some(result.clone())), Ok(result)),
         Err(failed) => failed,
     };
@@ -214,9 +217,16 @@ pub fn settle(
     }
 }
 
+/// The server wants to be asked again with what it asks for: until then it has done nothing, and a call that never goes
+/// on has not happened.
+fn asked_for_input() -> Failed {
+    let words = "the tool asked for input, and the call did not go on";
+    Failed::new(FailCode::ToolError, Class::Permanent, Delivery::Refused, Verdict::Neutral, words)
+}
+
 /// It happened. A tool's own error is its answer and is kept; a result that was lost, too large or withheld is not.
 fn executed(failed: &Failed) -> End {
-    if failed.code == crate::call::code::FailCode::ToolError {
+    if failed.code == FailCode::ToolError {
         End::ExecutedWithError(failed.clone())
     } else {
         End::Executed(None)

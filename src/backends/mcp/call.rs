@@ -160,7 +160,7 @@ impl Inner {
                 }
                 Judged::Asks(result) => match side {
                     // An agent of that era answers by itself, in a continuation.
-                    Some(side) if side.modern => return Ok(result::asking(&result)),
+                    Some(side) if side.modern => return Ok(result::asking(mcp, &result)),
                     Some(_) | None => asked = Some(answers(&caller, mcp, &result).await?),
                 },
             }

@@ -58,12 +58,12 @@ fn broken(why: &str) -> Judged {
 }
 
 /// A result that asks for input, for an agent that can give it.
-pub(super) fn asking(result: &Value) -> ToolResult {
+pub(super) fn asking(mcp: &McpTool, result: &Value) -> ToolResult {
     ToolResult {
         head: None,
         content: content(result),
         source: Source::Tool,
-        notes: Notes::default(),
+        notes: Notes { asks_input: !mcp.asks_after_acting, ..Notes::default() },
     }
 }
 

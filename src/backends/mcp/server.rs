@@ -33,6 +33,8 @@ const RECRAWL: Duration = Duration::from_secs(300);
 const LEAST: Duration = Duration::from_millis(200);
 /// After a crawl that failed: doubled each time, up to the second.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// A subscription that lasted so long was one.
+const SUBSCRIBED: Duration = Duration::from_secs(5);
 /// How often sessions that nobody uses are looked for.
 const SWEEP: Duration = Duration::from_secs(60);
 
@@ -391,7 +393,12 @@ impl Server {
                     "promptsListChanged": true,
                 });
                 let params = json!({"notifications": notifications});
+                let began = Instant::now();
                 drop(catalog::ask(&link, "subscriptions/listen", params, &inbound).await);
+                // One that was refused at once is not to be had; one that ended may have kept a change back.
+                if began.elapsed() > SUBSCRIBED {
+                    this.nudge();
+                }
             } else {
                 let missed = this.clone();
                 link.listen(inbound, move || missed.nudge()).await;

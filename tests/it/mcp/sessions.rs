@@ -251,3 +251,22 @@ async fn progress_token_is_the_agents() {
     assert!(calls[1].body["params"].get("_meta").is_none());
     assert_eq!(ear.told("notifications/progress").len(), 3);
 }
+
+#[tokio::test]
+async fn reused_connection_failure_is_unknown() {
+    let server = server().await;
+    let rig = Rig::ready(&[stands("srv", &server)]).await;
+    // reads before it leave connections to be used again; a write makes one of its own
+    rig.call("look", "{}").await;
+    server.script("make", [Does::RunThenClose]);
+    let got = rig.call("make", r#"{"n":1}"#).await;
+    assert_eq!(ended(&got.outcome), ("outcome_unknown", "unknown"));
+    server.stop();
+    wait_for("the end of the server", 5 * S, async || {
+        tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await.is_err()
+    })
+    .await;
+    let got = rig.call("make", r#"{"n":2}"#).await;
+    assert_eq!(ended(&got.outcome), ("upstream_unreachable", "no"));
+    assert_eq!((evidence(&got.outcome).as_str(), server.runs("make")), ("connect_failed", 1));
+}

@@ -20,16 +20,12 @@ pub enum Does {
     /// An HTTP status with this body, without running anything.
     Status(u16, &'static str),
     StatusWith(u16, Vec<(&'static str, String)>, &'static str),
-    /// Runs the tool, then a status.
-    RunThenStatus(u16),
     /// An event stream.
     Stream(Vec<Piece>),
     /// 200 with this type and body, as they stand.
     Body(&'static str, Vec<u8>),
     /// Reads the request and never answers.
     Hang,
-    /// Runs the tool and never answers.
-    RunThenHang,
     /// Runs the tool and closes the connection.
     RunThenClose,
 }
@@ -44,10 +40,6 @@ pub enum Piece {
     Message(Value),
     /// The request's progress token put in.
     Progress(Value),
-    /// A message with an event id.
-    Named(&'static str, Value),
-    /// The answer with an event id.
-    NamedAnswer(&'static str, Value),
     /// An event without data: an id, and a time to come again.
     Prime(&'static str, u64),
     Comment,
@@ -397,17 +389,9 @@ impl ScriptedServer {
             Does::StatusWith(status, headers, body) => {
                 write(stream, status, &headers, "application/json", body.as_bytes()).await
             }
-            Does::RunThenStatus(status) => {
-                self.run(seen);
-                write(stream, status, more, "text/plain", b"it broke").await
-            }
             Does::Body(media, body) => write(stream, 200, more, media, &body).await,
             Does::Stream(pieces) => self.stream(stream, seen, pieces, more).await,
             Does::Hang => std::future::pending().await,
-            Does::RunThenHang => {
-                self.run(seen);
-                std::future::pending().await
-            }
             Does::RunThenClose => {
                 self.run(seen);
                 None
@@ -430,10 +414,7 @@ impl ScriptedServer {
         }
         stream.write_all(format!("{head}\r\n").as_bytes()).await.ok()?;
         let id = &seen.body["id"];
-        let event = |id: &str, data: &Value| {
-            let id = if id.is_empty() { String::new() } else { format!("id: {id}\n") };
-            format!("event: message\n{id}data: {data}\n\n")
-        };
+        let event = |data: &Value| format!("event: message\ndata: {data}\n\n");
         let answer = |result: &Value| json!({"jsonrpc": "2.0", "id": id, "result": result});
         for piece in pieces {
             let text = match piece {
@@ -441,14 +422,12 @@ impl ScriptedServer {
                     self.run(seen);
                     continue;
                 }
-                Piece::Answer(result) => event("", &answer(&result)),
-                Piece::NamedAnswer(name, result) => event(name, &answer(&result)),
-                Piece::Message(message) => event("", &message),
-                Piece::Named(name, message) => event(name, &message),
+                Piece::Answer(result) => event(&answer(&result)),
+                Piece::Message(message) => event(&message),
                 Piece::Progress(mut params) => {
                     params["progressToken"] = seen.body["params"]["_meta"]["progressToken"].clone();
                     let method = "notifications/progress";
-                    event("", &json!({"jsonrpc": "2.0", "method": method, "params": params}))
+                    event(&json!({"jsonrpc": "2.0", "method": method, "params": params}))
                 }
                 Piece::Prime(name, retry) => format!("id: {name}\nretry: {retry}\ndata:\n\n"),
                 Piece::Comment => ": still here\n\n".into(),

@@ -30,6 +30,19 @@ impl HttpLink {
         gone: impl Fn() + Send,
     ) {
         let generation = self.current();
+        self.listen_to(&generation, inbound, &gone).await;
+        if generation.closed.is_cancelled() {
+            // Another session has taken its place, and nobody listens on that yet.
+            gone();
+        }
+    }
+
+    async fn listen_to(
+        &self,
+        generation: &Arc<Generation>,
+        inbound: Arc<dyn Inbound>,
+        gone: &(impl Fn() + Send),
+    ) {
         if generation.opened.get().is_none_or(|opened| !opened.met.revision.features().get_stream) {
             return;
         }
@@ -38,7 +51,7 @@ impl HttpLink {
         loop {
             let ended = tokio::select! {
                 () = generation.closed.cancelled() => return,
-                ended = self.one_stream(&generation, &inbound, &mut last) => ended,
+                ended = self.one_stream(generation, &inbound, &mut last) => ended,
             };
             match ended {
                 Ok(Some(retry)) => wait = retry.clamp(AGAIN, AGAIN_AT_MOST),

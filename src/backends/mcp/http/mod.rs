@@ -136,7 +136,7 @@ impl HttpLink {
             }
         };
         taking_back.link = None;
-        if modern && let Err(Lost::Status { .. }) = &ended {
+        if modern && let Err(Lost::Status { status: 400 | 404 | 405, .. }) = &ended {
             self.doubt();
         }
         ended

@@ -100,7 +100,11 @@ impl HttpLink {
     ) -> Result<Opened, Lost> {
         let params = handshake::initialize(legacy, &self.declares().to_legacy());
         let begun = self.ask(generation, "initialize", params, &Says::default(), false).await;
-        let (reply, session) = begun.inspect_err(|_| self.unlearn_legacy())?;
+        let (reply, session) = begun.inspect_err(|lost| {
+            if let Lost::Status { status: 400..=499, .. } | Lost::NotMcp(_) = lost {
+                self.unlearn_legacy();
+            }
+        })?;
         let result = match reply {
             Reply::Result(result) => result,
             Reply::Error(error) => {
