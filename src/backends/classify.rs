@@ -187,9 +187,17 @@ fn status_told(
     promises: Promises<'_>,
 ) -> Failed {
     let (code, class, delivery, health) = match status {
+        // A read has done nothing. To a write 307 and 308 say that the same request is to go elsewhere, so it was not
+        // done here (RFC 9110 §15.4.8, §15.4.9); the others may show what a POST has done (§15.4.2 to §15.4.4).
         300..=399 => {
-            (FailCode::UpstreamRedirect, Class::Permanent, Delivery::Refused, Verdict::Good)
+            let delivery = match (promises.effect, status) {
+                (Effect::Read, _) | (Effect::Write, 307 | 308) => Delivery::Refused,
+                (Effect::Write, _) => Delivery::Unknown,
+            };
+            (FailCode::UpstreamRedirect, Class::Permanent, delivery, Verdict::Good)
         }
+        // Something on the way gave up, and 499 says so of a request that was passed on.
+        499 => (FailCode::ToolUnavailable, Class::Transient, Delivery::Unknown, Verdict::Neutral),
         408 => (FailCode::ToolUnavailable, Class::Transient, Delivery::Unknown, Verdict::Neutral),
         425 | 429 => (FailCode::RateLimited, Class::Transient, Delivery::Refused, Verdict::Neutral),
         400..=499 | 501 | 505 => {

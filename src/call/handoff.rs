@@ -39,10 +39,20 @@ impl Handoff {
     }
 }
 
+/// One sending of a write. An operation that was freed may be sent anew under the same key, so what became of a
+/// sending is told of that sending alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sending {
+    pub key: IdempotencyKey,
+    pub occurrence: u32,
+    /// The ledger's number of the right to send it, never given twice.
+    pub claim: u64,
+}
+
 /// Stamped by `journal`: which entry of the ledger a late answer of this call belongs to.
 #[derive(Debug, Clone)]
 pub struct EntryOf {
-    pub key: IdempotencyKey,
+    pub sending: Sending,
     /// Cancelled once the entry has its first end on record: a late answer is told only after it, because it may
     /// change nothing but an entry that is already unknown.
     pub ended: CancellationToken,

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 pub use arguments::{Arguments, Digest, Malformed};
 pub use evidence::Evidence;
-pub use handoff::{EntryOf, Handoff};
+pub use handoff::{EntryOf, Handoff, Sending};
 pub use known::Known;
 pub use names::{AgentId, CallId, CallerKey, PolicyName, RunId, ToolName, UpstreamName};
 pub use operation::{IdempotencyKey, OperationId, SentKey};

@@ -17,7 +17,7 @@ use super::gate::Answering;
 use crate::call::code::{DenyCode, FailCode};
 use crate::call::{
     CallError, Class, Delivery, Denied, EntryOf, Evidence, Failed, IdempotencyKey, Keeper, Outcome,
-    ToolCall, ToolResult, Trace, Unknown, Verdict, send_gate,
+    Sending, ToolCall, ToolResult, Trace, Unknown, Verdict, send_gate,
 };
 use crate::ledger::{End, Ledger, LedgerError, Ticket};
 use crate::telemetry::metrics::ToolMetrics;
@@ -71,7 +71,7 @@ where
         let ended = CancellationToken::new();
         call.send_gate = Some(gate);
         call.sent_key = Some(self.with.ledger.derived_key(&ticket.key(), ticket.occurrence()));
-        call.entry = Some(EntryOf { key: ticket.key(), ended: ended.clone() });
+        call.entry = Some(EntryOf { sending: ticket.sending(), ended: ended.clone() });
         let attempt = self.inner.call(call);
         let with = self.with.clone();
         Box::pin(async move {
@@ -237,12 +237,14 @@ fn unknown(key: IdempotencyKey, failed: &Failed) -> Unknown {
     Unknown { key, operation: key.id(), health: failed.health, message: failed.message.clone() }
 }
 
-/// The answer of a write that was no longer waited for: unknown → executed or not executed, nothing else.
+/// The answer of a write that was no longer waited for: unknown → executed or not executed, nothing else. It speaks
+/// of its own sending: one that was freed meanwhile and sent anew is another.
 pub fn late_answer(
     ledger: Arc<Ledger>,
     metrics: Arc<ToolMetrics>,
-) -> impl Fn(&IdempotencyKey, Result<ToolResult, Failed>) + Send + Sync + 'static {
-    move |key, ended| {
+) -> impl Fn(&Sending, Result<ToolResult, Failed>) + Send + Sync + 'static {
+    move |sending, ended| {
+        let key = &sending.key;
         // It was drained because its gate had opened.
         let (end, _) = settle(*key, true, ended);
         let resolution = match &end {
@@ -251,7 +253,7 @@ pub fn late_answer(
             End::Unknown(_) => return,
         };
         let ended = name(&end);
-        let changed = ledger.late(key, end);
+        let changed = ledger.late(sending, end);
         crash_point!("journal: the late answer is handed in");
         if changed {
             metrics.write_upgrade("late_answer");

@@ -110,7 +110,14 @@ impl ReplayLayer {
             let message =
                 format!("tool {} needs an Idempotency-Key with every call", self.tool.name);
             call.trace.note().rule = Some("write.caller_key".into());
-            return Err(Denied::new(DenyCode::InvalidRequest, message).into());
+            let denied = Denied::new(DenyCode::InvalidRequest, message);
+            // By its fingerprint the operation may be known all the same.
+            return Err(match self.ledger.peek(&intent) {
+                Some(peeked) => Denied { known: Some(peeked.known), ..denied }
+                    .detail(Detail::Operation(intent.operation.key.id())),
+                None => denied,
+            }
+            .into());
         }
         Ok(intent)
     }
@@ -170,8 +177,13 @@ impl ReplayLayer {
         // The claim goes to `journal`; a gate that refuses on the way drops it, and the operation is free again.
         call.handoff = Some(Handoff::new(ticket));
         let mut outcome = inner.oneshot(call).await.map_err(Into::into);
-        if let Ok(result) = &mut outcome {
-            result.notes.identical_to = identical_to;
+        match (&mut outcome, identical_to) {
+            (Ok(result), _) => result.notes.identical_to = identical_to,
+            // Not sent; but an identical one was done, and "no" alone would hide that.
+            (Err(CallError::Denied(denied)), Some(_)) if denied.known.is_none() => {
+                denied.known = Some(Known::Identical);
+            }
+            (Err(_), _) => {}
         }
         outcome
     }

@@ -218,6 +218,10 @@ impl Book {
                     | State::Unknown { .. } => None,
                 };
                 self.drop_arguments(std::mem::replace(&mut entry.arguments, arguments).as_ref());
+                if entry.agent != intent.agent {
+                    // What another agent's calls met is told to nobody else.
+                    entry.failures.clear();
+                }
                 entry.agent = intent.agent.clone();
                 entry.digest = intent.operation.arguments;
                 entry.calls.push(who);
@@ -284,7 +288,7 @@ impl Book {
         let entry = shard.get(&key)?.last()?;
         let State::Unknown { since, .. } = &entry.state else { return None };
         Some(Unsettled {
-            occurrence: entry.occurrence,
+            sending: rows::sending(key, entry),
             digest: entry.digest,
             since: *since,
             arguments: entry.arguments.clone(),

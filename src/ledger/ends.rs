@@ -12,7 +12,7 @@ use super::entry::{self, Ended, Entry, MAX_FAILURES, State, Stored};
 use super::review::{self, Opened, Resolution, ResolveError, Settled, Verdict, Version};
 use super::ticket::Ticket;
 use super::{End, LedgerError, rows};
-use crate::call::{Delivery, Failed, IdempotencyKey};
+use crate::call::{Delivery, Failed, IdempotencyKey, Sending};
 use crate::store::{Caller, Change, Resolved, Standing, StoreError, Which};
 use crate::telemetry::record::wall_clock;
 
@@ -215,26 +215,26 @@ impl Book {
         }
     }
 
-    pub(super) fn late(self: &Arc<Self>, key: IdempotencyKey, end: &End) -> bool {
-        self.settle_unknown(key, end, "late_answer", None)
+    pub(super) fn late(self: &Arc<Self>, sending: Sending, end: &End) -> bool {
+        self.settle_unknown(sending, end, "late_answer", None)
     }
 
     /// As a late answer, by what the gateway did itself. True once it is on record; false where it is not, or where
     /// nothing was unknown.
     pub(super) async fn upgrade(
         self: &Arc<Self>,
-        key: IdempotencyKey,
+        sending: Sending,
         end: &End,
         by: &'static str,
     ) -> bool {
         let (tell, heard) = oneshot::channel();
-        self.settle_unknown(key, end, by, Some(tell)) && matches!(heard.await, Ok(Ok(())))
+        self.settle_unknown(sending, end, by, Some(tell)) && matches!(heard.await, Ok(Ok(())))
     }
 
-    /// True when there was such an entry.
+    /// True when that sending was unknown.
     fn settle_unknown(
         self: &Arc<Self>,
-        key: IdempotencyKey,
+        sending: Sending,
         end: &End,
         by: &'static str,
         tell: Option<Tell>,
@@ -244,11 +244,13 @@ impl Book {
         }
         let by = nobody(by);
         let owed = {
+            let key = sending.key;
             let mut shard = self.shard(key);
             let unknown = shard
                 .get_mut(&key)
                 .and_then(|history| history.last_mut())
-                .filter(|entry| matches!(entry.state, State::Unknown { .. }));
+                .filter(|entry| matches!(entry.state, State::Unknown { .. }))
+                .filter(|entry| rows::sending(key, entry) == sending);
             let Some(entry) = unknown else { return false };
             let (row, result) = rows::ended(key, entry, end, Some(&by));
             Owed {

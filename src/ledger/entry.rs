@@ -91,7 +91,7 @@ pub(super) struct Entry {
     /// All arguments together are its name: they cannot differ under it.
     pub(super) by_arguments: bool,
     pub(super) calls: Vec<Caller>,
-    /// Who asked what with which arguments, and what became of it.
+    /// Which calls of `agent` asked with which arguments, and what became of it.
     pub(super) failures: Vec<(Caller, Digest, Failed)>,
     /// Since it was unknown; gone when the occurrence is claimed anew.
     pub(super) review: Option<Opened>,
@@ -229,7 +229,11 @@ impl Entry {
 pub(super) fn decide(history: &[Entry], intent: &Intent) -> Decision {
     let who = (intent.run.clone(), intent.call.clone());
     // The same call is answered as it was, even when the operation was meant again since.
-    let own = history.iter().rev().find(|entry| entry.calls.contains(&who));
+    // Ids of calls are their agent's own words: those of another agent answer nobody (`write.scope: global`).
+    let own = history
+        .iter()
+        .rev()
+        .find(|entry| entry.agent == intent.agent && entry.calls.contains(&who));
     if let Some(own) = own {
         return match &own.state {
             State::Claimed { .. } | State::Intent { .. } => own.join(intent),
@@ -249,7 +253,8 @@ pub(super) fn decide(history: &[Entry], intent: &Intent) -> Decision {
     let met = |(caller, digest, _): &&(Caller, Digest, Failed)| {
         *caller == who && *digest == intent.operation.arguments
     };
-    let failure = current.failures.iter().rev().find(met).map(|(_, _, why)| why);
+    let failures = (current.agent == intent.agent).then_some(current.failures.as_slice());
+    let failure = failures.into_iter().flatten().rev().find(met).map(|(_, _, why)| why);
     match (&current.state, failure) {
         (State::Claimed { .. } | State::Intent { .. }, _) => current.join(intent),
         (State::Unknown { .. }, _) => Decision::Refuse(current.review(intent)),

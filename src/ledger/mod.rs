@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use crate::call::operation::Operation;
 use crate::call::{
     AgentId, Arguments, CallError, CallId, Denied, Evidence, Failed, IdempotencyKey, RunId,
-    SentKey, ToolName, ToolResult,
+    Sending, SentKey, ToolName, ToolResult,
 };
 use crate::store::{Change, Memory, Row, Store};
 use book::{Begun, Book};
@@ -200,10 +200,10 @@ impl Ledger {
         done
     }
 
-    /// unknown → executed | not_executed, nothing else, once it is on record. True when there was such an entry.
+    /// unknown → executed | not_executed, nothing else, once it is on record. True when that very sending was unknown.
     #[expect(clippy::needless_pass_by_value, reason = "an end is told once")]
-    pub fn late(&self, key: &IdempotencyKey, end: End) -> bool {
-        self.book.late(*key, &end)
+    pub fn late(&self, sending: &Sending, end: End) -> bool {
+        self.book.late(*sending, &end)
     }
 
     /// (tool, open reviews) and when the oldest began.

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use super::{End, Ledger};
-use crate::call::{Arguments, Digest, IdempotencyKey, ToolCall, ToolName, ToolResult};
+use crate::call::{Arguments, Digest, IdempotencyKey, Sending, ToolCall, ToolName, ToolResult};
 use crate::telemetry::record::wall_clock;
 pub use step::{
     MAX_HELD, Progress, Query, RESENDS_A_WRITE, RESENDS_AN_ASKING, Remedies, Step, next_step,
@@ -100,7 +100,7 @@ pub struct Resolver {
 /// An unknown write, as the ledger has it.
 #[derive(Debug, Clone)]
 pub(super) struct Unsettled {
-    pub(super) occurrence: u32,
+    pub(super) sending: Sending,
     pub(super) digest: Digest,
     pub(super) since: SystemTime,
     /// What was sent, unless it was too long to keep.
@@ -198,7 +198,8 @@ impl Resolver {
             return Settled::Still;
         };
         progress.asked_again();
-        let mut settled = self.work(ledger, hands, &waiting, (&mut progress, begin_by)).await;
+        let about = unsettled.sending;
+        let mut settled = work(ledger, hands, (&waiting, about), (&mut progress, begin_by)).await;
         // Who asks in earnest has all tries, whatever was asked for nobody.
         if waiting.only_ask || !matches!(settled, Settled::Still) {
             self.lock().remove(&waiting.key);
@@ -213,63 +214,6 @@ impl Resolver {
         settled
     }
 
-    async fn work(
-        &self,
-        ledger: &Ledger,
-        hands: &Hands,
-        waiting: &Waiting<'_>,
-        (progress, begin_by): (&mut Progress, Instant),
-    ) -> Settled {
-        loop {
-            let Some(unsettled) = ledger.book.unsettled(waiting.key) else {
-                return Settled::Elsewhere;
-            };
-            let mut may = hands.may;
-            let arguments = again(waiting, &unsettled, &may);
-            if arguments.is_none() {
-                may.window = None;
-            }
-            let about = unsettled.arguments.clone().or_else(|| same(waiting, &unsettled).cloned());
-            if about.is_none() {
-                may.query = None;
-            }
-            let now = Instant::now();
-            let end = match next_step(progress, &may, now) {
-                Step::Person => return Settled::Still,
-                Step::Wait(due) if due + LEAST > begin_by => return Settled::Still,
-                Step::Wait(due) => {
-                    wait(due).await;
-                    continue;
-                }
-                Step::Resend | Step::Query if now + LEAST > begin_by => return Settled::Still,
-                Step::Resend => {
-                    let call = again_as(ledger, waiting, unsettled.occurrence, arguments);
-                    crash_point!("resolver: before the key is sent again");
-                    let sent_again = (hands.resend)(call).await;
-                    crash_point!("resolver: after the key was sent again");
-                    resent(sent_again, progress).map(|end| (end, "resend"))
-                }
-                Step::Query => {
-                    let call = again_as(ledger, waiting, unsettled.occurrence, about);
-                    crash_point!("resolver: before the question");
-                    let asked = (hands.query)(call).await;
-                    crash_point!("resolver: after the question");
-                    answered(asked, progress, hands).map(|end| (end, "status_query"))
-                }
-            };
-            let Some((end, by)) = end else { continue };
-            let on_record = ledger.book.upgrade(waiting.key, &end, by).await;
-            crash_point!("resolver: what it found is on record");
-            if on_record {
-                (hands.upgraded)(by);
-                return Settled::Known(end);
-            }
-            // Known here and not on record is not known.
-            let unsettled = ledger.book.unsettled(waiting.key).is_some();
-            return if unsettled { Settled::Still } else { Settled::Elsewhere };
-        }
-    }
-
     /// The answer of a write whose head said that it happened and whose body was cut: the same key once more, where
     /// the tool recognises it. `None`: it stays lost.
     pub async fn fetch(
@@ -282,6 +226,66 @@ impl Resolver {
         let progress = Progress::new(waiting.sent?, now);
         fetch_by(ledger, hands, &waiting, (&progress, waiting.begin_by())).await
     }
+}
+
+/// Until that very sending is settled: one that was freed meanwhile and sent anew is not judged by what the tool
+/// said of the first.
+async fn work(
+    ledger: &Ledger,
+    hands: &Hands,
+    (waiting, about): (&Waiting<'_>, Sending),
+    (progress, begin_by): (&mut Progress, Instant),
+) -> Settled {
+    loop {
+        let Some(unsettled) = still(ledger, about) else { return Settled::Elsewhere };
+        let mut may = hands.may;
+        let arguments = again(waiting, &unsettled, &may);
+        if arguments.is_none() {
+            may.window = None;
+        }
+        let known = unsettled.arguments.clone().or_else(|| same(waiting, &unsettled).cloned());
+        if known.is_none() {
+            may.query = None;
+        }
+        let now = Instant::now();
+        let end = match next_step(progress, &may, now) {
+            Step::Person => return Settled::Still,
+            Step::Wait(due) if due + LEAST > begin_by => return Settled::Still,
+            Step::Wait(due) => {
+                wait(due).await;
+                continue;
+            }
+            Step::Resend | Step::Query if now + LEAST > begin_by => return Settled::Still,
+            Step::Resend => {
+                let call = again_as(ledger, waiting, about.occurrence, arguments);
+                crash_point!("resolver: before the key is sent again");
+                let sent_again = (hands.resend)(call).await;
+                crash_point!("resolver: after the key was sent again");
+                resent(sent_again, progress).map(|end| (end, "resend"))
+            }
+            Step::Query => {
+                let call = again_as(ledger, waiting, about.occurrence, known);
+                crash_point!("resolver: before the question");
+                let asked = (hands.query)(call).await;
+                crash_point!("resolver: after the question");
+                answered(asked, progress, hands).map(|end| (end, "status_query"))
+            }
+        };
+        let Some((end, by)) = end else { continue };
+        let on_record = ledger.book.upgrade(about, &end, by).await;
+        crash_point!("resolver: what it found is on record");
+        if on_record {
+            (hands.upgraded)(by);
+            return Settled::Known(end);
+        }
+        // Known here and not on record is not known.
+        return if still(ledger, about).is_some() { Settled::Still } else { Settled::Elsewhere };
+    }
+}
+
+/// The sending, as long as nobody knows what became of it.
+fn still(ledger: &Ledger, about: Sending) -> Option<Unsettled> {
+    ledger.book.unsettled(about.key).filter(|unsettled| unsettled.sending == about)
 }
 
 /// One sending that reaches the tool, whatever comes of it. What it brings is on record before it is told.

@@ -7,12 +7,17 @@ use tokio::time::Instant;
 use super::End;
 use super::entry::{Entry, MAX_FAILURES, State, Stored};
 use super::review::{Opened, Settled};
-use crate::call::{IdempotencyKey, ToolResult};
+use crate::call::{IdempotencyKey, Sending, ToolResult};
 use crate::store::{Answer, Resolved, Row, Standing, Which};
 use crate::telemetry::record::wall_clock;
 
 pub(super) fn which(key: IdempotencyKey, entry: &Entry) -> Which {
     Which { key, occurrence: entry.occurrence, claim: entry.claim }
+}
+
+/// The sending that the entry is about.
+pub(super) fn sending(key: IdempotencyKey, entry: &Entry) -> Sending {
+    Sending { key, occurrence: entry.occurrence, claim: entry.claim }
 }
 
 /// The entry as it stands, under this standing.

@@ -116,6 +116,14 @@ async fn refused(ledger: &Ledger, ask: &Ask) -> Denied {
     denied
 }
 
+/// The newest sending of an operation.
+fn sent(ledger: &Ledger, key: &IdempotencyKey) -> Sending {
+    let shard = ledger.book.shard(*key);
+    let newest = shard.get(key).and_then(|history| history.last());
+    newest
+        .map_or(Sending { key: *key, occurrence: 0, claim: 0 }, |entry| rows::sending(*key, entry))
+}
+
 fn text(answer: Result<ToolResult, CallError>) -> String {
     let result = answer.expect("a result");
     assert_eq!(result.source, Source::Ledger);
@@ -184,7 +192,7 @@ async fn a_look_claims_nothing_and_says_what_a_claim_would_have_met() {
         assert_eq!(look(&other), Some((Known::Unknown, true)));
     }
     let key = intent(&ask("c1")).operation.key;
-    assert!(ledger.late(&key, End::Executed(Some(result("7")))));
+    assert!(ledger.late(&sent(&ledger, &key), End::Executed(Some(result("7")))));
     assert_eq!(look(&ask("c5")), Some((Known::Executed, true)));
     assert_eq!(look(&changed), None, "what it asks for was not done");
     assert_eq!(text(replayed(&ledger, &ask("c6")).await), "7", "as the look said");
@@ -207,8 +215,9 @@ async fn a_look_claims_nothing_and_says_what_a_claim_would_have_met() {
 async fn bb_w28_a_late_answer_settles_an_unknown_write_once_and_is_then_replayed() {
     let ledger = Ledger::in_memory();
     let key = intent(&ask("c1")).operation.key;
-    assert!(!ledger.late(&key, not_executed()), "nothing is known of it");
+    assert!(!ledger.late(&sent(&ledger, &key), not_executed()), "nothing is known of it");
     send(&ledger, &ask("c1"), unknown()).await;
+    let key = sent(&ledger, &key);
     assert!(!ledger.late(&key, unknown()), "unknown settles nothing");
     assert!(ledger.late(&key, End::Executed(Some(result("201")))));
     assert!(!ledger.late(&key, not_executed()), "it has ended");
@@ -220,7 +229,8 @@ async fn bb_w28_a_late_answer_settles_an_unknown_write_once_and_is_then_replayed
 async fn a_late_refusal_frees_the_operation_and_replays_to_its_own_call() {
     let ledger = Ledger::in_memory();
     send(&ledger, &ask("c1"), unknown()).await;
-    assert!(ledger.late(&intent(&ask("c1")).operation.key, not_executed()));
+    let sent = sent(&ledger, &intent(&ask("c1")).operation.key);
+    assert!(ledger.late(&sent, not_executed()));
     let own = replayed(&ledger, &ask("c1")).await.expect_err("its failure");
     assert_eq!(own.code(), "upstream_unreachable");
     let again = fresh(&ledger, &ask("c2")).await;
@@ -556,7 +566,7 @@ async fn play(ledger: Arc<Ledger>, steps: Vec<Step>) {
                 let end = end_of(end);
                 let settles = model.unknown && !matches!(end, End::Unknown(_));
                 let key = intent(&make(plain, 0)).operation.key;
-                assert_eq!(ledger.late(&key, end.clone()), settles);
+                assert_eq!(ledger.late(&sent(&ledger, &key), end.clone()), settles);
                 // A late answer counts once it is on record: after all that was handed in before.
                 let behind = ledger.book.store.commit(Change::Forget(Vec::new()));
                 behind.await.expect("the store works");
@@ -700,7 +710,7 @@ async fn bb_w18_the_key_a_tool_is_sent_is_the_same_after_a_restart_and_another_i
     let ledger = restarted(ledger, folder.path()).await;
     assert_eq!(ledger.derived_key(&operation, 0), sent, "what is sent again is recognised");
     let unsettled = ledger.book.unsettled(operation).expect("still unknown");
-    assert_eq!(unsettled.occurrence, 0, "the key is asked for by the same occurrence");
+    assert_eq!(unsettled.sending.occurrence, 0, "the key is asked for by the same occurrence");
     let other = tempfile::tempdir().expect("a folder");
     let another = durable(other.path()).await;
     assert_ne!(another.derived_key(&operation, 0), sent);
@@ -735,11 +745,12 @@ async fn what_the_gateway_settles_itself_is_told_once_it_is_on_record() {
     send(&ledger, &order("again", "c1"), unknown()).await;
     send(&ledger, &order("closed", "c1"), unknown()).await;
     let executed = End::Executed(Some(result("201")));
-    assert!(ledger.book.upgrade(key("again"), &executed, "resend").await);
+    let sending = |n: &str| sent(&ledger, &key(n));
+    assert!(ledger.book.upgrade(sending("again"), &executed, "resend").await);
     assert_eq!(text(replayed(&ledger, &order("again", "c2")).await), "201", "at once");
-    assert!(!ledger.book.upgrade(key("again"), &not_executed(), "status_query").await, "ended");
+    assert!(!ledger.book.upgrade(sending("again"), &not_executed(), "status_query").await, "ended");
     ledger.close().await;
-    assert!(!ledger.book.upgrade(key("closed"), &executed, "resend").await, "not on record");
+    assert!(!ledger.book.upgrade(sending("closed"), &executed, "resend").await, "not on record");
     assert!(ledger.book.unsettled(key("closed")).is_some());
     drop(ledger);
     let ledger = durable(folder.path()).await;
@@ -870,7 +881,7 @@ async fn arguments_of_a_write_are_kept_for_people_only_while_it_is_unknown() {
     send(&ledger, &plain("c1"), unknown()).await;
     assert!(ledger.reviewed()[0].arguments.is_some());
     let key = intent(&plain("c1")).operation.key;
-    ledger.late(&key, End::Executed(Some(result("1"))));
+    ledger.late(&sent(&ledger, &key), End::Executed(Some(result("1"))));
     let settled = ledger.reviewed().pop().expect("a review");
     assert!(settled.arguments.is_none() && settled.settled.is_some(), "{settled:?}");
 }
@@ -881,7 +892,7 @@ async fn a_late_answer_outlives_a_restart() {
     let ledger = durable(folder.path()).await;
     send(&ledger, &ask("c1"), unknown()).await;
     let key = intent(&ask("c1")).operation.key;
-    assert!(ledger.late(&key, End::Executed(Some(result("201")))));
+    assert!(ledger.late(&sent(&ledger, &key), End::Executed(Some(result("201")))));
     let ledger = restarted(ledger, folder.path()).await;
     assert_eq!(text(replayed(&ledger, &ask("c2")).await), "201");
     ledger.close().await;

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::book::Book;
 use super::entry::{self, Ended};
-use crate::call::{CallError, IdempotencyKey, OperationId, ToolResult};
+use crate::call::{CallError, IdempotencyKey, OperationId, Sending, ToolResult};
 
 /// The right to send one write. Dropped before `intend` = nothing sent, the claim is free again.
 /// Dropped after it = the entry is unknown.
@@ -27,6 +27,10 @@ impl Ticket {
     }
     pub fn occurrence(&self) -> u32 {
         self.occurrence
+    }
+    /// What a later word about this very sending is told of.
+    pub fn sending(&self) -> Sending {
+        Sending { key: self.key, occurrence: self.occurrence, claim: self.claim }
     }
     /// An identical earlier write had finished.
     pub fn identical_to(&self) -> Option<OperationId> {

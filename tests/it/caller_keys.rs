@@ -106,6 +106,10 @@ async fn a_required_key_that_is_missing_is_400_with_and_without_a_fingerprint() 
         assert_eq!(tool.hits(case.path), 0);
         assert_eq!(ask(&agent, case, Some("k"), case.first).await.0, 200);
     }
+    // What the fingerprint says was done is not called undone for want of a key.
+    let (status, answer) = ask(&agent, &CASES[0], None, CASES[0].first).await;
+    assert_eq!((status, &answer["error"]), (400, &"invalid_request".into()), "{answer}");
+    assert_eq!((&answer["executed"], &answer["retry"]), (&"yes".into(), &"never".into()));
 }
 
 async fn original_and_other(agent: &Agent, tool: &ScriptedTool, hits: usize) {

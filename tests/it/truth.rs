@@ -240,6 +240,24 @@ async fn a_refused_call_of_a_write_in_flight_is_in_doubt_until_that_has_ended() 
     }
 }
 
+/// Below the ledger too: not sent, but an identical one was done.
+#[tokio::test]
+async fn a_refused_repeat_of_a_write_without_a_fingerprint_names_the_one_that_was_done() {
+    let tool = ScriptedTool::start().await;
+    let gateway = Fixture::new().budgets("calls: 9").start(&tool).await;
+    let agent = gateway.agent(Form::OpenaiChat, "r");
+    let body = r#"{"account_id":7}"#;
+    let first = agent.call("pay", "c1", body).await.json();
+    assert_eq!(first["ok"], true, "{first}");
+    tool.script("/pay", [Reply::Status(429)]);
+    agent.call("pay", "c2", r#"{"account_id":8}"#).await;
+    let cooling = agent.call("pay", "c3", body).await.json();
+    is(&cooling, "rate_limited", "no", "after");
+    assert_eq!(cooling["identical_to"], cooling["operation"], "{cooling}");
+    assert!(cooling["identical_to"].is_string(), "{cooling}");
+    assert_eq!(tool.hits("/pay"), 2);
+}
+
 /// Who may not use a tool hears of no operation of it, not even where all agents share them.
 #[tokio::test]
 async fn an_agent_that_may_not_use_a_tool_learns_nothing_of_its_operations() {

@@ -20,8 +20,8 @@ pub use attempt::Attempts;
 
 use crate::call::code::FailCode;
 use crate::call::{
-    Class, Delivery, ErrorClass, Evidence, Failed, IdempotencyKey, Phase, Progress, TimedOutBy,
-    ToolCall, ToolResult, Verdict,
+    Class, Delivery, ErrorClass, Evidence, Failed, Phase, Progress, Sending, TimedOutBy, ToolCall,
+    ToolResult, Verdict,
 };
 use crate::policy::quantity::spell;
 use crate::policy::snapshot::Timeouts;
@@ -29,7 +29,7 @@ use crate::policy::snapshot::Timeouts;
 /// An attempt at the tool.
 type Exchange = Pin<Box<dyn Future<Output = Result<ToolResult, Failed>> + Send>>;
 /// Who is told when the answer of a write comes after all.
-pub type LateAnswer = Arc<dyn Fn(&IdempotencyKey, Result<ToolResult, Failed>) + Send + Sync>;
+pub type LateAnswer = Arc<dyn Fn(&Sending, Result<ToolResult, Failed>) + Send + Sync>;
 
 /// What happens to an attempt whose time is over.
 #[derive(Clone)]
@@ -185,7 +185,7 @@ impl TimeoutLayer {
                 // A late answer changes an unknown entry and no other, so the entry's first end comes first.
                 entry.ended.cancelled().await;
                 crash_point!("timeout: before the late answer is told");
-                late(&entry.key, ended);
+                late(&entry.sending, ended);
             }
         });
     }

@@ -425,7 +425,8 @@ impl ToolResult {
 
 impl Write {
     fn fields(f: &mut Fields<'_>) -> Self {
-        let status = Count { least: 400, most: 599 };
+        // Redirects too: to a page for logging in, say, which is no sign that anything was done.
+        let status = Count { least: 300, most: 599 };
         let write = Self {
             fingerprint: f.optional("fingerprint", List { of: POINTER, least: 1 }),
             global_scope: f.optional("scope", choice!("agent", "global")),
@@ -440,7 +441,7 @@ impl Write {
             ),
             not_executed_on: f.optional("not_executed_on", List { of: status, least: 1 }),
             unknown_on: f
-                .optional("unknown_on", List { of: Count { least: 400, most: 599 }, least: 1 }),
+                .optional("unknown_on", List { of: Count { least: 300, most: 599 }, least: 1 }),
             caller_key_required: f.optional("caller_key", choice!("optional", "required")),
             pooled: f.optional("connection", choice!("fresh", "pooled")),
             drain: f.optional("drain", DURATION_OR_ZERO),

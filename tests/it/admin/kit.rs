@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::http::{self, Answer};
 use crate::support::{Fixture, Form, Gateway, Reply, ScriptedTool};
-use checkrein::config::Listen;
+use checkrein::config::{Keeps, Listen};
 
 pub(super) const ADA: &str = "token-of-ada-0123456789";
 pub(super) const GRACE: &str = "token-of-grace-0123456789";
@@ -28,10 +28,17 @@ pub(super) struct House {
 
 impl House {
     pub(super) async fn start(fixture: &Fixture) -> Self {
+        Self::over(fixture, Keeps::Memory).await
+    }
+
+    /// Over a store of its own.
+    pub(super) async fn over(fixture: &Fixture, store: Keeps) -> Self {
         let tool = ScriptedTool::start().await;
         let gateway = Gateway::start_with(&fixture.text(&tool.url()), |folder, config| {
             let file = folder.join("people");
             std::fs::write(&file, TOKENS).expect("written");
+            config.store = store;
+            config.state = folder.join("state");
             config.admin = Some(any());
             config.admin_token_file = Some(file);
         })

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::kit::{ADA, DEFAULT, GRACE, House, said};
-use crate::support::{Fixture, Form, Reply, wait_for};
+use crate::support::{Fixture, Form, Reply, http, wait_for};
+use checkrein::config::Keeps;
+use tokio::io::AsyncWriteExt;
 
 const SOON: std::time::Duration = std::time::Duration::from_secs(10);
 
@@ -272,4 +274,43 @@ async fn the_queue_has_pages_newest_first() {
     }
     assert_eq!(seen, operations);
     assert_eq!(house.get("/admin/v1/reviews?limit=201").await.status, 400);
+}
+
+/// A word is on record and in force, or neither: whoever gave it may be gone by then.
+#[tokio::test]
+async fn who_hangs_up_while_deciding_leaves_no_half_settled_review() {
+    let house = House::over(&Fixture::new(), Keeps::Sqlite).await;
+    let mut operations = Vec::new();
+    for n in 0..20 {
+        // In doubt, and nothing that a circuit opens for.
+        let see = Reply::Full { apply: true, status: 303, headers: vec![], body: Vec::new() };
+        house.tool.script("/create", [see]);
+        let lost = house.create(&format!("c{n}"), &format!("H{n}")).await;
+        operations.push(lost["operation"].as_str().expect("an operation").to_owned());
+    }
+    let word = said("did_not_happen").to_string();
+    let bearer = format!("Bearer {ADA}");
+    for operation in &operations {
+        let path = format!("/admin/v1/reviews/{operation}/resolve");
+        let fields = [("if-match", "*"), ("authorization", bearer.as_str())];
+        let request = http::bytes_of("POST", &path, &fields, word.as_bytes());
+        let request = String::from_utf8(request).expect("text");
+        let request = request.replacen("host: gateway", &format!("host: {}", house.admin), 1);
+        let mut stream = tokio::net::TcpStream::connect(house.admin).await.expect("it listens");
+        stream.write_all(request.as_bytes()).await.expect("taken");
+    }
+    let settled = async || {
+        // What was cut before it was read is open, and can be settled.
+        for operation in &operations {
+            let now = house.get(&format!("/admin/v1/reviews/{operation}")).await.json();
+            if now["state"] == "open" {
+                house.resolve(operation, &said("did_not_happen")).await;
+                return false;
+            }
+        }
+        true
+    };
+    wait_for("an end of each", SOON, settled).await;
+    let told = || house.gateway.records().iter().filter(|r| r["kind"] == "review").count();
+    wait_for("who said so of each", SOON, async || told() == operations.len()).await;
 }

@@ -291,6 +291,37 @@ async fn bb_w16_no_agent_is_told_what_another_ones_write_came_to() {
     }
 }
 
+/// Ids of runs and calls are chosen by whoever asks, and a start forgets whose run was whose.
+#[tokio::test]
+async fn bb_w16_the_ids_of_another_agent_s_call_answer_nothing_after_a_restart() {
+    let global = Fixture::new().with(
+        "write: { fingerprint: [/order_ref]",
+        "write: { scope: global, fingerprint: [/order_ref]",
+    );
+    let house = House::new(global).await;
+    let process = house.start().await;
+    let refusal = Reply::Full {
+        apply: false,
+        status: 422,
+        headers: vec![],
+        body: b"for the first, refused".to_vec(),
+    };
+    house.tool.script("/create", [Reply::Json(r#"{"for":"for the first"}"#.into()), refusal]);
+    assert_eq!(write(&process, "r", "c1", "R16").await["value"]["for"], "for the first");
+    let refused = write(&process, "r", "c2", "R17").await;
+    assert!(refused["message"].to_string().contains("for the first"), "{refused}");
+    let process = house.restart(process).await;
+    house.tool.script("/create", [Reply::Ok]);
+    let other = agent(&process, "r").with_token(crate::support::fixture::TOKEN_A);
+    let done = other.call("create_order", "c1", &create("R16")).await;
+    assert!(!done.text().contains("for the first"), "{}", done.text());
+    assert_eq!(done.json()["executed"], "yes", "{}", done.text());
+    let free = other.call("create_order", "c2", &create("R17")).await;
+    assert_eq!(free.json()["ok"], true, "what did not happen binds nobody: {}", free.text());
+    assert_eq!((house.tool.effects("R16"), house.tool.effects("R17")), (1, 1));
+    replayed(&other.call("create_order", "c3", &create("R17")).await.json());
+}
+
 #[tokio::test]
 async fn bb_w16_the_record_names_both_agents() {
     let tool = ScriptedTool::start().await;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use checkrein::call::pointer::Pointer;
 use checkrein::call::{CallError, CallerKey, Delivery, Effect, Evidence, Failed, Source};
+use checkrein::ledger::{Resolution, Verdict};
 use checkrein::policy::snapshot::Tool;
 use tokio::time::Instant;
 
@@ -85,6 +86,29 @@ async fn a_late_refusal_frees_the_write_and_a_drain_that_ends_leaves_it_unknown(
     assert_eq!(code(&rig.ask_same("pay").await), "review_required");
     rig.gates.tasks.close();
     rig.gates.tasks.wait().await;
+}
+
+/// A person freed the first sending while the tool still worked on it, and the operation was sent anew.
+#[tokio::test(start_paused = true)]
+async fn a_late_answer_speaks_of_its_own_sending_alone() {
+    let words = [
+        (Resolution::DidNotHappen, Does::Fail(12 * S, status(404))),
+        (Resolution::DidNotHappen, Does::Answer(12 * S, r#"{"n":1}"#)),
+        (Resolution::Compensated, Does::Answer(12 * S, r#"{"n":1}"#)),
+    ];
+    for (word, late) in words {
+        let rig = Rig::one(by_id());
+        rig.backend.then(late).then(Does::Silent);
+        assert_eq!(code(&rig.ask_same("pay").await), "outcome_unknown");
+        let operation = rig.gates.ledger.reviews(1).pop().expect("a review").operation;
+        let verdict = Verdict { who: "ada".into(), why: String::new(), evidence: "seen".into() };
+        let decided = rig.gates.ledger.resolve(&operation.key(), None, word, verdict).await;
+        assert_eq!(decided, Ok(()));
+        assert_eq!(code(&rig.ask_same("pay").await), "outcome_unknown", "sent anew");
+        advance(10 * S).await;
+        assert_eq!(code(&rig.ask_same("pay").await), "review_required");
+        assert_eq!(rig.backend.hits(), 2, "the second may have happened");
+    }
 }
 
 #[tokio::test(start_paused = true)]

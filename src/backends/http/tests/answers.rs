@@ -205,7 +205,9 @@ async fn a_head_is_judged_before_its_body_has_come() {
         ("HTTP/1.1 404 Not Found\r\nContent-Length: 50\r\n\r\nno", Delivery::Refused),
         ("HTTP/1.1 500 Oops\r\nContent-Length: 50\r\n\r\nno", Delivery::Unknown),
         ("HTTP/1.1 503 Busy\r\nContent-Length: 50\r\n\r\nno", Delivery::Refused),
-        ("HTTP/1.1 302 There\r\nLocation: /x\r\nContent-Length: 50\r\n\r\nno", Delivery::Refused),
+        ("HTTP/1.1 307 There\r\nLocation: /x\r\nContent-Length: 50\r\n\r\nno", Delivery::Refused),
+        ("HTTP/1.1 302 There\r\nLocation: /x\r\nContent-Length: 50\r\n\r\nno", Delivery::Unknown),
+        ("HTTP/1.1 303 See\r\nLocation: /x\r\nContent-Length: 50\r\n\r\nno", Delivery::Unknown),
     ] {
         let failed = judged(Effect::Write, head).await;
         assert_eq!(failed.delivery, delivery, "{head}");
