@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::code::{DenyCode, FailCode};
@@ -380,6 +381,8 @@ pub struct Failed {
     pub retry_after: Option<Duration>,
     /// What the tool itself said, where that is to reach the agent unchanged (an MCP result with `isError`).
     pub answer: Option<Content>,
+    /// What an agent would have to declare for the tool to work, in the server's words (`requiredCapabilities`, -32021).
+    pub requires: Option<Box<Value>>,
     /// Sets the tool's cooldown: 429, or 503 with `Retry-After`.
     pub cooldown: bool,
     /// The attempt provably never ran at the tool (zero bytes written): a read may be resent once, transparently.
@@ -407,6 +410,7 @@ impl Failed {
             timed_out_by: None,
             retry_after: None,
             answer: None,
+            requires: None,
             cooldown: false,
             never_ran: false,
         }

@@ -59,7 +59,8 @@ impl Default for Side {
 pub struct Continuation {
     pub responses: Value,
     pub state: Option<Arc<str>>,
-    /// From 1; the first continuation of a call.
+    /// From 1; the first continuation of a call. 0: answers that came without a state of ours, as servers that keep
+    /// none take them; in everything else that is a new call.
     pub round: u32,
     /// A call that waits inside the gateway for these answers (its server speaks a legacy revision).
     pub parked: Option<Arc<str>>,

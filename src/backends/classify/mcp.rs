@@ -101,7 +101,7 @@ fn before_sending(failed: Failed) -> Failed {
 
 /// A JSON-RPC error in answer to `tools/call`. Some codes are given only before anything is done.
 pub(in crate::backends) fn error(error: &ErrorReply) -> Failed {
-    let ErrorReply { code, message, .. } = error;
+    let ErrorReply { code, message, data, .. } = error;
     let told = match message.trim() {
         "" => format!("the server answered with the error {code} and no text"),
         message => format!("the server answered with the error {code}: {message}"),
@@ -144,7 +144,10 @@ pub(in crate::backends) fn error(error: &ErrorReply) -> Failed {
         clean(&told),
     );
     let evidence = Some(Evidence::JsonRpc(*code));
-    Failed { evidence, error_class: ErrorClass::Protocol, ..failed }
+    let requires = data.as_ref().filter(|_| *code == MISSING_CLIENT_CAPABILITY);
+    let requires = requires.and_then(|data| data.get("requiredCapabilities"));
+    let requires = requires.filter(|requires| requires.is_object()).cloned().map(Box::new);
+    Failed { evidence, requires, error_class: ErrorClass::Protocol, ..failed }
 }
 
 /// Whether an error says that the server has no such tool: what we know of its tools is out of date.
@@ -213,5 +216,19 @@ mod tests {
         let cut = lost(Lost::StreamEnded("x".into()), promises(Effect::Write));
         assert_eq!((cut.delivery, cut.evidence), (Delivery::Unknown, None));
         assert!(!cut.never_ran);
+    }
+
+    #[test]
+    fn what_an_agent_would_have_to_declare_is_kept() {
+        let of = |code, data: Option<serde_json::Value>| {
+            let reply = ErrorReply { id: None, code, message: "no".into(), data };
+            error(&reply).requires.map(|requires| *requires)
+        };
+        let data = serde_json::json!({"requiredCapabilities": {"sampling": {}}});
+        let required = of(MISSING_CLIENT_CAPABILITY, Some(data.clone()));
+        assert_eq!(required, Some(serde_json::json!({"sampling": {}})));
+        assert_eq!(of(INVALID_PARAMS, Some(data)), None);
+        let wrong = serde_json::json!({"requiredCapabilities": ["sampling"]});
+        assert_eq!(of(MISSING_CLIENT_CAPABILITY, Some(wrong)), None);
     }
 }

@@ -135,7 +135,7 @@ impl Inner {
                     meta.insert(LOG_LEVEL.into(), Value::String(level.to_owned()));
                 }
             }
-            if let Some((responses, state)) = asked.take() {
+            if let Some((responses, state)) = asked.take().filter(|_| modern) {
                 params.insert("inputResponses".into(), responses);
                 if let Some(state) = state {
                     params.insert("requestState".into(), Value::String(state.to_string()));

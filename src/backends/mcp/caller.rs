@@ -5,10 +5,8 @@ use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tokio::time::Instant;
 
 use super::drops::Drops;
 use super::link::Inbound;
@@ -18,9 +16,6 @@ use crate::call::{NoAnswer, Side};
 use crate::mcp::jsonrpc::{ErrorReply, INTERNAL_ERROR, METHOD_NOT_FOUND, Notification, Request};
 use crate::mcp::messages::{AskKind, ClientCapabilities};
 use crate::policy::snapshot::McpServer;
-
-/// At most ten notes of progress a second and call: the last one wins.
-const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 /// Levels of log messages, least urgent first (RFC 5424, as MCP spells them).
 const LEVELS: [&str; 8] =
@@ -46,9 +41,6 @@ pub(super) struct Caller {
 struct Noted {
     /// Highest so far; a note that is not above it is dropped.
     highest: Option<f64>,
-    sent: Option<Instant>,
-    /// The last one that came too soon.
-    waiting: Option<Value>,
     over: bool,
 }
 
@@ -83,16 +75,9 @@ impl Caller {
         side.log_level.as_deref().filter(|_| side.channel.is_some())
     }
 
-    /// The answer is here: the last note goes out before it, and none after it.
+    /// The answer is here: nothing of it is told any more.
     pub(super) fn over(&self) {
-        let waiting = {
-            let mut noted = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-            noted.over = true;
-            noted.waiting.take()
-        };
-        if let Some(params) = waiting {
-            self.tell("notifications/progress", params);
-        }
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).over = true;
     }
 
     fn tell(&self, method: &str, params: Value) {
@@ -113,26 +98,16 @@ impl Caller {
         let Some(at) = params.get("progress").and_then(Value::as_f64) else {
             return self.drops().count("malformed");
         };
-        let now = {
+        {
             let mut noted = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
             if noted.over || noted.highest.is_some_and(|highest| at <= highest) {
                 drop(noted);
                 return self.drops().count("stale_progress");
             }
             noted.highest = Some(at);
-            let soon = noted.sent.is_some_and(|sent| sent.elapsed() < PROGRESS_EVERY);
-            if soon {
-                noted.waiting = Some(Value::Object(params));
-                None
-            } else {
-                noted.sent = Some(Instant::now());
-                noted.waiting = None;
-                Some(params)
-            }
-        };
-        if let Some(params) = now {
-            self.tell("notifications/progress", Value::Object(params));
         }
+        // How many an agent hears is the affair of whoever speaks to it.
+        self.tell("notifications/progress", Value::Object(params));
     }
 
     fn log(&self, params: Option<Value>) {

@@ -133,7 +133,8 @@ async fn once(
 ) -> Result<Value, PassFailure> {
     let caller = Caller::new(Some(who.side.clone()), &server.rules(), server);
     let inbound: Arc<dyn Inbound> = caller.clone();
-    let params = with_meta(params, who.side, &caller);
+    let modern = link.open().await.map_err(lost)?.revision.era() == Era::Modern;
+    let params = whole(params, who.side, &caller, modern);
     let never = CancellationToken::new();
     let mut again = true;
     loop {
@@ -164,7 +165,8 @@ async fn once(
     }
 }
 
-fn with_meta(params: Value, side: &Side, caller: &Caller) -> Value {
+/// As it goes to the server: with our `_meta`, and with what a continuation brings.
+fn whole(params: Value, side: &Side, caller: &Caller, modern: bool) -> Value {
     let mut params = match params {
         Value::Object(params) => params,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
@@ -172,6 +174,12 @@ fn with_meta(params: Value, side: &Side, caller: &Caller) -> Value {
         }
     };
     params.shift_remove("_meta");
+    if modern && let Some(continued) = &side.continuation {
+        params.insert("inputResponses".into(), continued.responses.clone());
+        if let Some(state) = &continued.state {
+            params.insert("requestState".into(), Value::String(state.to_string()));
+        }
+    }
     let mut meta = result::meta_of(side);
     if let Some(token) = caller.progress_token() {
         meta.insert("progressToken".into(), token.into());

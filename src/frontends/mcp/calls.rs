@@ -45,13 +45,15 @@ impl Mcp {
             payload: self.payload(asked.arguments),
         };
         let mut continuation = None;
-        if asking.modern() && (asked.request_state.is_some() || asked.input_responses.is_some()) {
-            let responses = asked.input_responses.cloned().unwrap_or_default();
-            let sealed = asked.request_state.unwrap_or_default();
-            let (run, goes_on) =
-                self.continued(&bound(asking, &call), sealed, responses, call.said.run.as_ref())?;
+        if asking.modern() {
+            let (run, goes_on) = self.gone_on(
+                &bound(asking, &call),
+                asked.request_state,
+                asked.input_responses,
+                call.said.run.clone(),
+            )?;
             call.said.run = run;
-            continuation = Some(Arc::new(goes_on));
+            continuation = goes_on.map(Arc::new);
         }
         loop {
             let round = continuation.as_ref().map_or(0, |continuation| continuation.round);
@@ -96,17 +98,29 @@ impl Mcp {
         }
     }
 
-    /// A state that the agent gave back: it must be one of ours, for this agent, this tool and these arguments, and in
-    /// the run it began in.
-    pub(super) fn continued(
+    /// What the agent brought to go on with. A state must be one of ours, for this agent, this tool and these
+    /// arguments, and in the run it began in. Answers without one go to the server with a call that is new in all else:
+    /// a server that keeps no state takes them (SEP-2322), any other asks again.
+    pub(super) fn gone_on(
         &self,
         bound: &Bound<'_>,
-        sealed: &str,
-        responses: Map<String, Value>,
-        named: Option<&RunId>,
-    ) -> Result<(Option<RunId>, Continuation), RpcError> {
+        sealed: Option<&str>,
+        responses: Option<&Map<String, Value>>,
+        named: Option<RunId>,
+    ) -> Result<(Option<RunId>, Option<Continuation>), RpcError> {
+        let responses = responses.cloned().map(Value::Object);
+        let Some(sealed) = sealed else {
+            let goes_on = responses.map(|responses| Continuation {
+                responses,
+                state: None,
+                round: 0,
+                parked: None,
+            });
+            return Ok((named, goes_on));
+        };
         let opened = self.states.open(&self.seal, bound, sealed);
         let opened = opened.filter(|opened| {
+            let named = named.as_ref();
             named.is_none_or(|named| opened.run.as_ref().is_none_or(|run| run == named))
         });
         let opened = opened.ok_or_else(|| {
@@ -114,8 +128,9 @@ impl Mcp {
                 "/requestState: is none that was given for this request, or its time is over";
             RpcError::new(INVALID_PARAMS, words).status(400)
         })?;
-        let run = opened.run.clone().or_else(|| named.cloned());
-        Ok((run, opened.continuation(Value::Object(responses))))
+        let run = opened.run.clone().or(named);
+        let responses = responses.unwrap_or_else(|| Value::Object(Map::new()));
+        Ok((run, Some(opened.continuation(responses))))
     }
 
     /// The result that asks for input, with a state of ours in place of the server's.
@@ -195,7 +210,7 @@ impl Mcp {
             Ok(_) => None,
             Err(_) => self.engine.tool_for(&asking.agent, &answer.tool),
         };
-        let result = wire::answered(answer, tool.as_ref(), asking.modern())?;
+        let result = wire::answered(answer, tool.as_ref(), asking.modern(), &asking.capabilities)?;
         Ok(Answered { result, run })
     }
 }

@@ -1,6 +1,7 @@
 //! The way back to an agent while one of its calls is open: progress under its own token, log messages of the level it
 //! wants, questions it declared that it can be asked. Nothing here waits for the reader.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +20,9 @@ use crate::mcp::messages::{AskKind, ClientCapabilities};
 use crate::mcp::sse;
 use crate::mcp::version::Revision;
 
-/// At most one progress notification of a call in this time; the last one wins.
-const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+/// At most so many progress notifications of a call in any second; of those beyond, the last one wins.
+const PROGRESS_A_SECOND: usize = 10;
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Log levels, the least first (RFC 5424).
 pub(super) const LEVELS: [&str; 8] =
@@ -72,7 +74,8 @@ pub(super) struct Line {
 #[derive(Debug, Default)]
 pub(super) struct Said {
     progress: Option<f64>,
-    at: Option<Instant>,
+    /// When the last notifications went out, at most `PROGRESS_A_SECOND` of them.
+    at: VecDeque<Instant>,
     waiting: Option<Value>,
 }
 
@@ -109,11 +112,14 @@ impl Line {
             return;
         }
         said.progress = Some(progress);
-        if said.at.is_some_and(|at| now.saturating_duration_since(at) < PROGRESS_EVERY) {
+        while said.at.front().is_some_and(|at| now.saturating_duration_since(*at) >= SECOND) {
+            said.at.pop_front();
+        }
+        if said.at.len() >= PROGRESS_A_SECOND {
             said.waiting = Some(params);
             return;
         }
-        said.at = Some(now);
+        said.at.push_back(now);
         said.waiting = None;
         drop(said);
         self.say("notifications/progress", &params);
@@ -218,30 +224,49 @@ mod tests {
         all
     }
 
+    fn progress_of(said: &[String]) -> Vec<i64> {
+        let of = |one: &String| {
+            let (_, after) = one.split_once(r#""progress":"#).expect("progress");
+            after.split(['}', ',']).next().expect("a number").parse().expect("a whole number")
+        };
+        said.iter().map(of).collect()
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn progress_increases_under_the_agents_token_and_the_last_one_wins() {
+    async fn progress_increases_under_the_agents_token() {
         for token in [json!("x"), json!(7)] {
             let (line, body) = line(Some(token.clone()), None);
             for progress in [1, 1, 3, 2, 4] {
-                line.notify(
-                    "notifications/progress",
-                    json!({"progressToken": 99, "progress": progress}),
-                );
+                let params = json!({"progressToken": 99, "progress": progress});
+                line.notify("notifications/progress", params);
             }
             let all = said(line, body).await;
-            assert_eq!(all.len(), 2, "{all:?}");
-            assert!(
-                all[0].contains(&format!(r#""progressToken":{token},"progress":1"#)),
-                "{all:?}"
-            );
-            assert!(
-                all[1].contains(&format!(r#""progressToken":{token},"progress":4"#)),
-                "{all:?}"
-            );
+            assert_eq!(progress_of(&all), [1, 3, 4], "{all:?}");
+            let token = format!(r#""progressToken":{token},"#);
+            assert!(all.iter().all(|one| one.contains(&token)), "{all:?}");
         }
         let (line, body) = line(None, None);
         line.notify("notifications/progress", json!({"progress": 1}));
         assert_eq!(said(line, body).await, Vec::<String>::new(), "no token, no notification");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_progress_beyond_ten_a_second_the_last_one_wins() {
+        let (line, body) = line(Some(json!(1)), None);
+        for progress in 1..=30 {
+            line.notify("notifications/progress", json!({"progress": progress}));
+            if progress == 20 {
+                tokio::time::advance(SECOND).await;
+            }
+        }
+        line.notify("notifications/progress", json!({"progress": 31}));
+        let all = said(line, body).await;
+        let told: Vec<i64> = (1..=10).chain(21..=31).collect();
+        assert_eq!(
+            progress_of(&all),
+            told,
+            "the rest came too fast; the last is said with the answer"
+        );
     }
 
     #[tokio::test(start_paused = true)]

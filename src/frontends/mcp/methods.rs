@@ -64,16 +64,11 @@ impl Method {
         Some(method)
     }
 
-    /// Whether a server may have something to say to the agent before it answers.
-    pub(super) fn reaches_a_server(self) -> bool {
+    /// Whether it may be answered on a stream: what servers have a part in.
+    pub(super) fn may_stream(self) -> bool {
         match self {
-            Self::CallTool | Self::Pass(_) => true,
-            Self::Ping
-            | Self::SetLevel
-            | Self::Discover
-            | Self::Listen
-            | Self::ListTools
-            | Self::List(_) => false,
+            Self::CallTool | Self::Pass(_) | Self::ListTools | Self::List(_) => true,
+            Self::Ping | Self::SetLevel | Self::Discover | Self::Listen => false,
         }
     }
 }

@@ -100,11 +100,9 @@ impl Mcp {
         let mut continuation = None;
         if let (Some(read), Some(bound)) = (read, &bound)
             && asking.modern()
-            && (read.request_state.is_some() || read.input_responses.is_some())
         {
-            let responses = read.input_responses.cloned().unwrap_or_default();
-            let sealed = read.request_state.unwrap_or_default();
-            continuation = Some(self.continued(bound, sealed, responses, None)?.1);
+            let (state, responses) = (read.request_state, read.input_responses);
+            continuation = self.gone_on(bound, state, responses, None)?.1;
         }
         let round = continuation.as_ref().map_or(0, |continuation| continuation.round);
         if round > MAX_ROUNDS {

@@ -8,7 +8,8 @@ use crate::call::{CallError, Denied, Failed, Form, ToolResult};
 use crate::engine::{Answer, ToolInfo};
 use crate::frontends::json::Object;
 use crate::frontends::render;
-use crate::mcp::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
+use crate::mcp::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, MISSING_CLIENT_CAPABILITY};
+use crate::mcp::messages::ClientCapabilities;
 use crate::mcp::{meta, translate};
 use crate::strict_json::{self, Limits};
 
@@ -131,11 +132,12 @@ pub(super) fn server_info() -> Value {
     json!({"name": "checkrein", "title": "Checkrein", "version": env!("CARGO_PKG_VERSION")})
 }
 
-/// What a call came to: the JSON text of a result, or an error.
+/// What a call came to: the JSON text of a result, or an error. `declared`: what this agent can be asked.
 pub(super) fn answered(
     answer: &Answer,
     tool: Option<&ToolInfo>,
     modern: bool,
+    declared: &Value,
 ) -> Result<Vec<u8>, RpcError> {
     match &answer.outcome {
         Ok(result) => Ok(success(answer, result, modern)),
@@ -146,11 +148,26 @@ pub(super) fn answered(
         },
         Err(CallError::Failed(failed)) => match wire_of_failure(failed.code) {
             Wire::Result | Wire::Error(..) | Wire::Status(_) => {
-                Ok(failure(answer, failed, tool, modern))
+                let lacks = failed
+                    .requires
+                    .as_deref()
+                    .filter(|requires| modern && !ClientCapabilities::of(declared).cover(requires));
+                match lacks {
+                    Some(requires) => Err(lacking(answer, failed, requires)),
+                    None => Ok(failure(answer, failed, tool, modern)),
+                }
             }
         },
         Err(CallError::Unknown(_)) => Ok(refusal(answer, tool, modern)),
     }
+}
+
+/// The agent would have to declare more for this tool to work: an error that its client acts on (2026-07-28, "Missing
+/// Required Client Capability"). Where it has declared it all, it is the policy that lets nobody be asked.
+fn lacking(answer: &Answer, failed: &Failed, requires: &Value) -> RpcError {
+    let outcome = tree(&render::answer(answer));
+    let data = json!({"requiredCapabilities": requires, OUTCOME: outcome});
+    RpcError::new(MISSING_CLIENT_CAPABILITY, failed.message.clone()).data(data).status(400)
 }
 
 /// Our own words. Text and structure, because clients drop the structure of errors; the structure is left out where the
@@ -276,14 +293,14 @@ mod tests {
     /// A refusal says itself three times over: as text, as structure, beside both.
     fn says(answer: &Answer, code: &str) {
         let own = tree(&render::answer(answer));
-        let result = tree(&answered(answer, None, false).expect(code));
+        let result = tree(&answered(answer, None, false, &Value::Null).expect(code));
         let text = result["content"][0]["text"].as_str().expect("text");
         assert_eq!(tree(text.as_bytes()), own, "{code}");
         assert_eq!((&result["structuredContent"], &result["_meta"][OUTCOME]), (&own, &own));
         assert_eq!((&result["isError"], &own["error"]), (&json!(true), &json!(code)));
         assert!(result.get("resultType").is_none(), "{code}");
         let promised = tool(json!({"outputSchema": {"type": "object"}}));
-        let result = tree(&answered(answer, Some(&promised), true).expect(code));
+        let result = tree(&answered(answer, Some(&promised), true, &Value::Null).expect(code));
         assert!(result.get("structuredContent").is_none(), "{code}: by it a client would judge");
         assert_eq!(result["resultType"], "complete");
     }
@@ -307,13 +324,14 @@ mod tests {
             match wire_of(*code) {
                 Wire::Result => says(&answer, code.as_str()),
                 Wire::Error(rpc, status) => {
-                    let error = answered(&answer, None, true).expect_err(code.as_str());
+                    let error =
+                        answered(&answer, None, true, &Value::Null).expect_err(code.as_str());
                     assert_eq!((error.code, error.status), (rpc, status));
                     assert_eq!(error.data.expect("data")[OUTCOME]["error"], code.as_str());
                 }
                 Wire::Status(status) => {
                     assert_eq!(
-                        answered(&answer, None, true).expect_err("no result").status,
+                        answered(&answer, None, true, &Value::Null).expect_err("no result").status,
                         status
                     );
                 }
@@ -327,7 +345,7 @@ mod tests {
             let content = Content { bytes: text.to_owned().into(), form };
             let (source, notes) = (Source::Tool, Notes::default());
             let result = ToolResult { head: None, content, source, notes };
-            tree(&answered(&answer(Ok(result)), None, modern).expect("a result"))
+            tree(&answered(&answer(Ok(result)), None, modern, &Value::Null).expect("a result"))
         };
         let object = of(r#"{"n": 1.50}"#, Form::Json, false);
         assert_eq!(object["content"][0]["text"], r#"{"n": 1.50}"#, "as it came");
@@ -338,5 +356,30 @@ mod tests {
         let text = of("plain\n", Form::Text, true);
         assert_eq!(text["content"][0]["text"], "plain\n");
         assert!(text.get("structuredContent").is_none());
+    }
+
+    #[test]
+    fn what_an_agent_lacks_is_an_error_that_its_client_acts_on() {
+        let of = |declared: Value, modern| {
+            let (class, delivery) = (Class::Permanent, Delivery::Refused);
+            let mut failed = Failed::new(
+                FailCode::ToolError,
+                class,
+                delivery,
+                Verdict::Neutral,
+                "needs a model",
+            );
+            failed.requires = Some(Box::new(json!({"sampling": {}})));
+            answered(&answer(Err(failed.into())), None, modern, &declared)
+        };
+        let error = of(json!({"elicitation": {}}), true).expect_err("an error");
+        assert_eq!((error.code, error.status), (MISSING_CLIENT_CAPABILITY, 400));
+        let data = error.data.expect("data");
+        assert_eq!(data["requiredCapabilities"], json!({"sampling": {}}));
+        assert_eq!(data[OUTCOME]["executed"], "no");
+        for (declared, modern) in [(json!({"sampling": {}}), true), (json!({}), false)] {
+            let result = tree(&of(declared, modern).expect("a result"));
+            assert_eq!(result["isError"], true, "words for a model: declaring more would not help");
+        }
     }
 }

@@ -42,6 +42,24 @@ impl<'c> ClientCapabilities<'c> {
             raw: Some(raw),
         }
     }
+
+    /// Whether all that a server requires (`requiredCapabilities`) was declared.
+    pub fn cover(&self, required: &Value) -> bool {
+        let Value::Object(required) = required else { return true };
+        let empty = Map::new();
+        let raw = self.raw.unwrap_or(&empty);
+        required.iter().all(|(name, parts)| {
+            let declared = raw.get(name).is_some_and(Value::is_object);
+            declared
+                && parts.as_object().is_none_or(|parts| {
+                    parts.keys().all(|part| {
+                        let by_itself = name == "elicitation" && part == "form";
+                        (by_itself && self.elicitation_form)
+                            || raw.get(name).and_then(|own| own.get(part)).is_some()
+                    })
+                })
+        })
+    }
 }
 
 /// What a server declared it offers. A view: the whole declaration is `raw`.

@@ -243,3 +243,16 @@ fn a_bad_mirrored_parameter_costs_the_tool_over_http_alone() {
     assert_eq!(judge_tools(vec![item.clone()], Transport::Http).dropped.len(), 1);
     assert_eq!(judge_tools(vec![item], Transport::Stdio).tools.len(), 1);
 }
+
+#[test]
+fn what_is_required_is_covered_by_what_was_declared() {
+    let covers =
+        |declared: Value, required: Value| ClientCapabilities::of(&declared).cover(&required);
+    assert!(covers(json!({"sampling": {}}), json!({"sampling": {}})));
+    assert!(!covers(json!({"elicitation": {}}), json!({"sampling": {}})));
+    assert!(!covers(json!({"sampling": {}}), json!({"sampling": {"tools": {}}})));
+    assert!(covers(json!({"elicitation": {}}), json!({"elicitation": {"form": {}}})));
+    assert!(!covers(json!({"elicitation": {}}), json!({"elicitation": {"url": {}}})));
+    assert!(!covers(json!(null), json!({"roots": {}})));
+    assert!(covers(json!({}), json!({})));
+}

@@ -227,7 +227,7 @@ async fn progress_token_is_the_agents() {
             assert_eq!(got.header("cache-control"), "no-cache, no-transform");
             let told: Vec<&Value> =
                 got.messages.iter().filter(|m| m.get("method").is_some()).collect();
-            assert_eq!(told.len(), 2, "the first, and the last one that came: {got:?}");
+            assert_eq!(told.len(), 3, "not the one that goes back: {got:?}");
             for message in told {
                 assert_eq!(message["params"]["progressToken"], token);
             }
@@ -340,14 +340,11 @@ async fn a_forged_or_foreign_state_is_refused() {
     other["arguments"]["order_id"] = "ask_ever".into();
     let mut torn = going_on(&params, &state);
     torn["_meta"] = json!({"io.checkrein/run": "another"});
-    let mut stateless = going_on(&params, &state);
-    stateless.as_object_mut().expect("an object").shift_remove("requestState");
     for (agent, params) in [
         (None, going_on(&params, &forged)),
         (Some("a"), going_on(&params, &state)),
         (None, other),
         (None, torn),
-        (None, stateless),
     ] {
         let got = ask_modern(&house, agent, "3", "tools/call", &params).await;
         assert_eq!((got.status, got.code()), (400, -32602), "{params}");
@@ -368,4 +365,36 @@ async fn a_call_that_asks_for_ever_is_stopped() {
     }
     let got = ask_modern(&house, Some("a"), "1", "tools/call", &going_on(&params, &state)).await;
     assert_eq!(got.refusal()["error"], "repeat_blocked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_without_a_state_go_to_the_server_with_a_new_call() {
+    let (house, _) = house();
+    let mut params = json!({"name": "lookup_order", "arguments": {"order_id": "ask"}});
+    params["inputResponses"] = json!({"k": {"action": "accept"}, "unasked": {}});
+    let got = ask_modern(&house, None, "1", "tools/call", &params).await;
+    let told = &got.result()["structuredContent"];
+    assert_eq!(told["responses"], params["inputResponses"], "{got:?}");
+    assert_eq!((&told["state"], &told["round"]), (&json!(null), &json!(0)));
+    // a server that asks all the same begins at the first round
+    params["arguments"]["order_id"] = "ask_ever".into();
+    let state = asked_for(&house, None, &params).await;
+    let again = asked_for(&house, None, &going_on(&params, &state)).await;
+    assert_ne!(state, again);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_agent_would_have_to_declare_is_an_error_its_client_acts_on() {
+    let (house, _) = house();
+    let session = Session::open(&house).await;
+    let mut params = json!({"name": "lookup_order", "arguments": {"order_id": "lacks"}});
+    let got = ask_modern(&house, None, "1", "tools/call", &params).await;
+    assert_eq!((got.status, got.code()), (400, -32021), "{got:?}");
+    let data = &got.answer()["error"]["data"];
+    assert_eq!(data["requiredCapabilities"], json!({"sampling": {}}));
+    let old = session.ask(&house, "1", "tools/call", &params).await;
+    assert_eq!(old.refusal()["error"], "tool_error", "with a session there is no such error");
+    params["_meta"] = json!({"io.modelcontextprotocol/clientCapabilities": {"sampling": {}}});
+    let declared = ask_modern(&house, None, "2", "tools/call", &params).await;
+    assert_eq!(declared.refusal()["error"], "tool_error", "declaring it again helps nobody");
 }

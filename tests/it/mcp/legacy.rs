@@ -48,6 +48,35 @@ async fn an_initialize_is_answered_with_the_revision_asked_for_or_the_newest_of_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_session_takes_the_revision_that_is_assumed_where_none_is_said() {
+    let house = House::new();
+    let session = Session::open(&house).await;
+    let listing = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).to_string();
+    for (version, status) in
+        [("2025-03-26", 200), ("2025-06-18", 200), ("2024-11-05", 400), ("soon", 400)]
+    {
+        let mut fields = session.fields();
+        fields.push(("mcp-protocol-version", version));
+        let got = raw(&house, "POST", &fields, &listing).await;
+        assert_eq!(got.status, status, "{version}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_servers_have_a_part_in_is_streamed_to_an_agent_that_can_be_asked() {
+    let house = House::new();
+    let session = Session::open_with(&house, None, "2025-11-25", &json!({"sampling": {}})).await;
+    for (method, kind) in [
+        ("tools/list", "text/event-stream"),
+        ("resources/list", "text/event-stream"),
+        ("ping", "application/json"),
+    ] {
+        let got = session.ask(&house, "1", method, &json!({})).await;
+        assert_eq!((got.header("content-type"), got.messages.len()), (kind, 1), "{method}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn ids_are_tokens() {
     let house = House::new();
     let (one, two) = (Session::open(&house).await, Session::open(&house).await);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use checkrein::call::{AgentId, FrontEnd, ServerEvent};
+use checkrein::call::{AgentId, Continuation, FrontEnd, ServerEvent};
 use checkrein::engine::Asker;
 use checkrein::engine::mcp::{PassError, PassMethod};
 use checkrein::policy::snapshot::Pass;
@@ -94,4 +94,37 @@ async fn an_error_of_a_server_is_passed_on_in_its_own_words() {
     let about = json!({"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "x", "value": "a"}});
     let got = rig.engine.mcp_pass(&asker, PassMethod::Complete, about).await.expect("completed");
     assert_eq!(got, completed);
+}
+
+#[tokio::test]
+async fn a_prompt_that_asks_for_input_is_gone_on_with() {
+    let server = ScriptedServer::modern(vec![tool("look", json!({}))]).await;
+    server.set_capabilities(json!({"tools": {}, "prompts": {}}));
+    let needs = json!({"resultType": "input_required", "requestState": "theirs",
+        "inputRequests": {"k": {"method": "elicitation/create", "params": {"message": "?"}}}});
+    let done = json!({"resultType": "complete", "messages": []});
+    server.script("prompts/get", [Does::Result(needs.clone()), Does::Result(done.clone())]);
+    let mut stand = stands("srv", &server);
+    stand.writes = Vec::new();
+    stand.pass = Pass { prompts: vec!["*".into()], ..Pass::default() };
+    let rig = Rig::ready(&[stand]).await;
+    let mut asker = asker(&Arc::new(Ear::default()));
+    let get = async |asker: &Asker| {
+        let got = rig.engine.mcp_pass(asker, PassMethod::PromptsGet, json!({"name": "p"})).await;
+        got.expect("an answer")
+    };
+    assert_eq!(get(&asker).await, needs);
+    let answers = Continuation {
+        responses: json!({"k": {"action": "accept"}}),
+        state: Some("theirs".into()),
+        round: 1,
+        parked: None,
+    };
+    let mut goes_on = side("s", &Arc::new(Ear::default()));
+    goes_on.continuation = Some(Arc::new(answers));
+    asker.side = Some(Arc::new(goes_on));
+    assert_eq!(get(&asker).await, done);
+    let sent = &server.of("prompts/get")[1].body["params"];
+    assert_eq!(sent["inputResponses"], json!({"k": {"action": "accept"}}));
+    assert_eq!(sent["requestState"], "theirs");
 }

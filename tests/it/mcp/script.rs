@@ -38,6 +38,7 @@ pub(crate) fn house() -> (House, Arc<Held>) {
             match what {
                 "odd" => mcp(ODD),
                 "is_error" => Err(is_error()),
+                "lacks" => Err(lacks()),
                 "progress" => progressed(&call),
                 "ask" | "ask_ever" => asked(&call, what == "ask_ever"),
                 "question" => question(&call).await,
@@ -74,6 +75,15 @@ fn is_error() -> Failed {
     let mut failed =
         Failed::new(FailCode::ToolError, class, delivery, Verdict::Neutral, "no such order");
     failed.answer = Some(Content { bytes: IS_ERROR.into(), form: Form::Mcp });
+    failed
+}
+
+/// The server cannot work without a model to ask.
+fn lacks() -> Failed {
+    let (class, delivery) = (Class::Permanent, Delivery::Refused);
+    let mut failed =
+        Failed::new(FailCode::ToolError, class, delivery, Verdict::Neutral, "needs a model");
+    failed.requires = Some(Box::new(json!({"sampling": {}})));
     failed
 }
 

@@ -40,7 +40,7 @@ impl Mcp {
             return Ok(self.initialize(came, request));
         }
         let session = self.session(came)?;
-        if came.version.is_some_and(|version| !is_ours(version)) {
+        if came.version.is_some_and(|version| !is_known(version)) {
             return Err(no_such_revision());
         }
         match message {
@@ -173,7 +173,7 @@ impl Mcp {
     /// The stream of a session: what belongs to no call.
     pub(super) fn get(self: &Arc<Self>, came: &Came<'_>) -> Result<Response<Body>, Refused> {
         let session = self.session(came)?;
-        if came.version.is_some_and(|version| !is_ours(version)) {
+        if came.version.is_some_and(|version| !is_known(version)) {
             return Err(no_such_revision());
         }
         if !super::accepts(came.headers, "text/event-stream") {
@@ -236,7 +236,7 @@ pub(in crate::frontends::mcp) fn begun(
 
 /// Whether a request is answered on a stream: where something may be said before its answer.
 fn streams(session: &Session, method: Method, params: Option<&Value>) -> bool {
-    if !method.reaches_a_server() {
+    if !method.may_stream() {
         return false;
     }
     let declared = ClientCapabilities::of(&session.capabilities);
@@ -289,9 +289,12 @@ fn asking(
     }
 }
 
-fn is_ours(version: &str) -> bool {
-    // 2025-03-26 clients were answered with a later revision and must say that one.
-    Revision::parse(version).is_some_and(|revision| SUPPORTED.contains(&revision))
+/// Whether a session's request may name it. It changes nothing: a session speaks the revision that `initialize` agreed
+/// on, and clients name 2025-03-26 too, the one that is assumed where the field is missing (Streamable HTTP, "Protocol
+/// Version Header").
+fn is_known(version: &str) -> bool {
+    Revision::parse(version)
+        .is_some_and(|revision| revision == Revision::V2025_03_26 || SUPPORTED.contains(&revision))
 }
 
 fn taken(taken: Taken) -> Response<Body> {

@@ -40,7 +40,7 @@ impl Mcp {
             return self.subscribed(came, request);
         }
         let token = progress_token(request.params.as_ref()).is_some();
-        let streamed = method.reaches_a_server() && (token || who.log_level.is_some());
+        let streamed = method.may_stream() && (token || who.log_level.is_some());
         let (sender, body) = streamed.then(events).unzip();
         let asking = asking(came, who, params, sender.as_ref(), &request);
         // Closing the stream takes a read back; a write goes on, and its end is kept.
