@@ -24,6 +24,7 @@ use crate::policy::snapshot::Tool;
 pub enum Backend {
     Http(http::Http),
     Mcp(mcp::McpBackend),
+    Passed(mcp::PassBackend),
 }
 
 impl Backend {
@@ -42,6 +43,7 @@ impl Service<ToolCall> for Backend {
         match self {
             Backend::Http(http) => http.poll_ready(cx),
             Backend::Mcp(mcp) => mcp.poll_ready(cx),
+            Backend::Passed(passed) => passed.poll_ready(cx),
         }
     }
 
@@ -49,6 +51,7 @@ impl Service<ToolCall> for Backend {
         match self {
             Backend::Http(http) => http.call(call),
             Backend::Mcp(mcp) => mcp.call(call),
+            Backend::Passed(passed) => passed.call(call),
         }
     }
 }

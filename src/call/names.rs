@@ -127,6 +127,11 @@ impl ToolName {
         plain("a tool's name", text).map(Self)
     }
 
+    /// What stands for everything a server offers besides tools. No tool of a policy can have such a name.
+    pub fn of_passed(server: &UpstreamName) -> Self {
+        Self(format!("mcp:{server}").into())
+    }
+
     /// The name a model asked for, whatever it is. What is no name of the language is cut and gets a
     /// mark that no real tool's name can contain, so it can never match one.
     pub fn asked(text: &str) -> Self {

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use super::mcp::{PassError, not_offered};
 use super::routes::Routes;
 use super::together::unless_it_panics;
 use super::{Answer, Asker, Engine, Single, suggest};
@@ -14,8 +16,8 @@ use crate::call::batch::Paired;
 use crate::call::code::DenyCode;
 use crate::call::outcome::outcome_label;
 use crate::call::{
-    CallError, CallerKey, Denied, Detail, Effect, Failed, FrontEnd, Outcome, RunId, Side,
-    TimedOutBy, ToolCall, judge,
+    Arguments, CallError, CallId, CallerKey, Denied, Detail, Effect, Failed, FrontEnd, Outcome,
+    Payload, RunId, Side, TimedOutBy, ToolCall, ToolName, UpstreamName, judge,
 };
 use crate::layers::known;
 use crate::layers::state::State;
@@ -24,6 +26,9 @@ use crate::policy::snapshot::{Agent, Tool};
 use crate::run::{Run, Wanted};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::record::{CallFacts, Recorder};
+
+/// What is said where a layer panicked.
+const FAULT: &str = "a fault of the gateway ended this call; it has been reported";
 
 /// A call that is refused before there is a run: of a write it tells what the ledger knows.
 pub(super) fn turned_away(engine: &Engine, single: Single, denied: Denied) -> Denied {
@@ -87,11 +92,6 @@ impl Asking {
         })
     }
 
-    /// When the run's or the caller's time is over.
-    pub(super) fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
     /// The tool a call would be sent to.
     pub(super) fn tool(&self, call: &Paired) -> Option<&Arc<Tool>> {
         self.routes.tool(&self.agent, &call.tool, &call.payload)
@@ -107,10 +107,9 @@ impl Asking {
         let stack = self.routes.stack(tool.as_ref());
         let call = self.call(paired, caller_key);
         let (id, name, trace) = (call.id.clone(), call.tool.clone(), call.trace.clone());
-        let outcome = unless_it_panics(stack.oneshot(call)).await.unwrap_or_else(|| {
-            let message = "a fault of the gateway ended this call; it has been reported";
-            Err(Failed::internal(message).into())
-        });
+        let outcome = unless_it_panics(stack.oneshot(call))
+            .await
+            .unwrap_or_else(|| Err(Failed::internal(FAULT).into()));
         let alternatives = tool.map_or_else(Vec::new, |tool| {
             suggest::alternatives(&tool, &self.agent, &self.state, &outcome)
         });
@@ -123,6 +122,28 @@ impl Asking {
             operation: noted.operation,
             alternatives,
         }
+    }
+
+    /// A request for something besides tools, through the stack of its server.
+    pub(super) async fn pass(
+        &self,
+        server: &UpstreamName,
+        method: &str,
+        params: Value,
+        is_list: bool,
+    ) -> Result<Outcome, PassError> {
+        let passes = self.routes.passed.get(server).ok_or_else(not_offered)?;
+        let stack = if is_list { passes.lists.clone() } else { passes.asks.clone() };
+        let bytes = params.to_string().len() as u64;
+        let asked = json!({"method": method, "params": params});
+        let payload = Arguments::from_tree(asked, bytes).map(Payload::Arguments);
+        let paired = Paired {
+            id: CallId::mint(),
+            tool: ToolName::of_passed(server),
+            payload: payload.ok_or_else(not_offered)?,
+        };
+        let outcome = unless_it_panics(stack.oneshot(self.call(paired, None))).await;
+        Ok(outcome.unwrap_or_else(|| Err(Failed::internal(FAULT).into())))
     }
 
     /// A call that never gets to a stack: no budget is taken, the tool is not touched; counted and recorded all the

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use tower::ServiceExt;
 
-use super::routes::Routes;
+use super::routes::{Passes, Routes};
 use crate::backends::Backend;
 use crate::backends::mcp::Servers;
 use crate::call::{Effect, ToolCall, Verdict, judge};
 use crate::egress::{Egress, SendError};
 use crate::layers::stack::{
-    CallService, Gates, Inner, attempt_stack, hands, query_stack, read_stack, refusal_stack,
-    write_stack_with,
+    CallService, Gates, Inner, attempt_stack, hands, pass_stack, query_stack, read_stack,
+    refusal_stack, write_stack_with,
 };
 use crate::layers::state::ProbeWay;
 use crate::policy::bind;
@@ -60,6 +60,7 @@ pub(super) fn real(gates: &Gates, egress: Option<&Arc<Egress>>, servers: &Arc<Se
     let inner = |tool: &Arc<Tool>| match &tool.target {
         Target::Http(_) => Backend::http(tool, egress, response_bytes),
         Target::Mcp(_) => Backend::Mcp(servers.tool(tool)),
+        Target::Passed => Backend::Passed(servers.passed(&tool.upstream.name)),
     };
     routes(gates, Some(egress.clone()), &inner)
 }
@@ -69,7 +70,8 @@ pub(super) fn routes<S: Inner>(
     egress: Option<Arc<Egress>>,
     inner: &dyn Fn(&Arc<Tool>) -> S,
 ) -> Routes {
-    for tool in gates.snapshot.tools.values() {
+    let passed = || gates.snapshot.mcp_servers.values().filter_map(|one| one.passed.as_ref());
+    for tool in gates.snapshot.tools.values().chain(passed()) {
         probes(tool, gates, egress.as_deref(), inner);
     }
     let writes = gates.snapshot.tools.iter().filter(|(_, tool)| tool.effect == Effect::Write);
@@ -86,9 +88,14 @@ pub(super) fn routes<S: Inner>(
         };
         (name.clone(), stack)
     });
+    let passed = passed().map(|tool| {
+        let stack = |fused| pass_stack(tool, gates, inner(tool), fused);
+        (tool.upstream.name.clone(), Passes { lists: stack(false), asks: stack(true) })
+    });
     Routes {
         snapshot: gates.snapshot.clone(),
         stacks: stacks.collect(),
+        passed: passed.collect(),
         hands,
         refusal: refusal_stack(gates),
         egress,
@@ -175,10 +182,11 @@ pub(super) fn labels(snapshot: &Snapshot) -> Labels {
         name: tool.name.as_str().to_owned(),
         write: tool.effect == Effect::Write,
     };
+    let passed = snapshot.mcp_servers.values().filter_map(|server| server.passed.as_ref());
     Labels {
         policy: snapshot.name.to_string(),
         revision: snapshot.revision.to_string(),
-        tools: snapshot.tools.values().map(tool).collect(),
+        tools: snapshot.tools.values().chain(passed).map(tool).collect(),
         agents: snapshot.agents.keys().map(|agent| agent.as_str().to_owned()).collect(),
         upstreams: snapshot
             .upstreams

@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::passed::Passed;
 use super::{Asker, Engine, ToolInfo, views};
-use crate::backends::mcp::{Offered, Passing};
+use crate::backends::mcp::Offered;
 use crate::call::side::ServerEvent;
 use crate::call::{AgentId, Denied, Failed, ToolName};
 use crate::mcp::jsonrpc;
@@ -86,7 +86,7 @@ impl Engine {
             .keys()
             .filter_map(|name| match &snapshot.tools.get(name)?.target {
                 Target::Mcp(mcp) => Some(mcp.server.clone()),
-                Target::Http(_) => None,
+                Target::Http(_) | Target::Passed => None,
             })
             .collect();
         servers.sort_by(|a, b| a.name.cmp(&b.name));
@@ -104,15 +104,8 @@ impl Engine {
         let asking = self.asking(asker).map_err(PassError::Denied)?;
         let _busy = asking.run.busy();
         let Some(servers) = self.servers.as_ref() else { return Err(not_offered()) };
-        let side = asker.side.clone().unwrap_or_default();
-        let who = Passing {
-            agent: &asker.agent,
-            run: asking.run.id(),
-            side: &side,
-            deadline: asking.deadline(),
-        };
         let passing = self.passing(&asking.routes.snapshot, &asker.agent);
-        let passed = Passed { servers, who, passing };
+        let passed = Passed { servers, asking: &asking, passing };
         // Boxed: what a front end awaits stays small, to the compiler too.
         let passing: Pin<Box<dyn Future<Output = _> + Send + '_>> =
             Box::pin(passed.on(method, params));

@@ -5,12 +5,16 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::asking::Asking;
 use super::mcp::{PassError, PassMethod, not_offered};
 use super::together::together;
-use crate::backends::mcp::{PassFailure, Passing, Servers};
+use crate::backends::mcp::Servers;
+use crate::call::code::DenyCode;
+use crate::call::{CallError, Content, Failed, UpstreamName};
 use crate::mcp::messages::List;
 use crate::policy::glob::glob_matches;
 use crate::policy::snapshot::McpServer;
+use crate::strict_json::{self, Limits};
 
 /// Servers that are listed at once.
 const AT_ONCE: usize = 16;
@@ -18,7 +22,7 @@ const AT_ONCE: usize = 16;
 /// One agent's request, and the servers that may answer it.
 pub(super) struct Passed<'a> {
     pub(super) servers: &'a Arc<Servers>,
-    pub(super) who: Passing<'a>,
+    pub(super) asking: &'a Asking,
     pub(super) passing: Vec<Arc<McpServer>>,
 }
 
@@ -47,20 +51,35 @@ impl Passed<'_> {
         let heard = |server: &&&Arc<McpServer>| up.iter().any(|view| view.server == server.name);
         let asked: Vec<&Arc<McpServer>> =
             concerned.iter().filter(heard).copied().filter(|s| self.has(s, list)).collect();
-        let asking =
-            asked.iter().map(|server| self.servers.list(self.who, &server.name, list)).collect();
+        let asking = asked.iter().map(|server| self.listed(&server.name, list)).collect();
         let mut items = Vec::new();
         for (server, listed) in asked.iter().zip(together(asking, AT_ONCE).await) {
-            match listed {
-                Ok(all) => {
-                    items.extend(all.into_iter().filter_map(|item| shown(server, list, item)))
-                }
-                Err(why) => tracing::warn!(server = %server.name, ?why, "a list could not be had"),
-            }
+            let all = listed?.into_iter();
+            items.extend(all.filter_map(|item| shown(server, list, item)));
         }
         let mut members = Map::new();
         members.insert(list.member().into(), Value::Array(items));
         Ok(Value::Object(members))
+    }
+
+    /// What one server lists; nothing where it cannot be had. What is refused for the agent's own doing is an error: a
+    /// list must not grow shorter by what was asked before.
+    async fn listed(&self, server: &UpstreamName, list: List) -> Result<Vec<Value>, PassError> {
+        let params = Value::Object(Map::new());
+        let mut whole = match self.ask(server, list.method(), params).await {
+            Ok(whole) => whole,
+            Err(PassError::Denied(denied)) if denied.code != DenyCode::CircuitOpen => {
+                return Err(PassError::Denied(denied));
+            }
+            Err(why) => {
+                tracing::warn!(%server, ?why, "a list could not be had");
+                return Ok(Vec::new());
+            }
+        };
+        match whole.get_mut(list.member()).map(Value::take) {
+            Some(Value::Array(items)) => Ok(items),
+            Some(_) | None => Ok(Vec::new()),
+        }
     }
 
     fn has(&self, server: &McpServer, list: List) -> bool {
@@ -87,18 +106,17 @@ impl Passed<'_> {
         if let [only] = candidates.as_slice() {
             return Ok(Arc::clone(only));
         }
-        let asking = candidates
-            .iter()
-            .map(|server| self.servers.list(self.who, &server.name, List::Resources))
-            .collect();
+        let asking =
+            candidates.iter().map(|server| self.listed(&server.name, List::Resources)).collect();
         let listed = together(asking, AT_ONCE).await;
+        let listed = listed.into_iter().collect::<Result<Vec<_>, _>>()?;
         let lists = |items: &Vec<Value>| {
             items.iter().any(|item| item.get("uri").is_some_and(|one| one == uri))
         };
         let mut owners = candidates
             .iter()
             .zip(listed)
-            .filter(|(_, items)| items.as_ref().is_ok_and(lists))
+            .filter(|(_, items)| lists(items))
             .map(|(server, _)| Arc::clone(server));
         match (owners.next(), owners.next()) {
             (Some(owner), None) => Ok(owner),
@@ -155,11 +173,8 @@ impl Passed<'_> {
             let has = self.servers.offered(&server.name).is_some_and(|offered| offered.logging);
             server.pass.logging && has
         });
-        let telling = told
-            .map(|server| {
-                self.servers.pass(self.who, &server.name, "logging/setLevel", params.clone())
-            })
-            .collect();
+        let telling =
+            told.map(|server| self.ask(&server.name, "logging/setLevel", params.clone())).collect();
         for answer in together(telling, AT_ONCE).await {
             if let Err(why) = answer {
                 tracing::debug!(?why, "a server did not take a level of logs");
@@ -174,12 +189,45 @@ impl Passed<'_> {
         method: &str,
         params: Value,
     ) -> Result<Value, PassError> {
-        let passed = self.servers.pass(self.who, &server.name, method, params).await;
-        passed.map_err(|failure| match failure {
-            PassFailure::Rpc { code, message, data } => PassError::Rpc { code, message, data },
-            PassFailure::Failed(failed) => PassError::Failed(*failed),
-        })
+        self.ask(&server.name, method, params).await
     }
+
+    /// Through the stack of the server.
+    async fn ask(
+        &self,
+        server: &UpstreamName,
+        method: &str,
+        params: Value,
+    ) -> Result<Value, PassError> {
+        let is_list = method.ends_with("/list");
+        let outcome = self.asking.pass(server, method, params, is_list).await?;
+        let broken =
+            || PassError::Failed(Failed::internal("an answer that was passed on is broken"));
+        match outcome {
+            Ok(result) => parsed(&result.content).ok_or_else(broken),
+            Err(CallError::Denied(denied)) => Err(PassError::Denied(denied)),
+            Err(CallError::Failed(failed)) => Err(match failed.answer.as_ref().map(rpc) {
+                Some(Some(told)) => told,
+                Some(None) | None => PassError::Failed(failed),
+            }),
+            // Nothing that is passed on is a write.
+            Err(CallError::Unknown(_)) => Err(broken()),
+        }
+    }
+}
+
+fn parsed(content: &Content) -> Option<Value> {
+    strict_json::parse(&content.bytes, Limits::answer(content.bytes.len())).ok()
+}
+
+/// The server's own error.
+fn rpc(content: &Content) -> Option<PassError> {
+    let mut whole = parsed(content)?;
+    Some(PassError::Rpc {
+        code: whole.get("code")?.as_i64()?,
+        message: whole.get("message")?.as_str()?.to_owned(),
+        data: whole.get_mut("data").map(Value::take).filter(|data| !data.is_null()),
+    })
 }
 
 fn globs(server: &McpServer, list: List) -> &[String] {

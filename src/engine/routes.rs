@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::call::{Payload, ToolName};
+use crate::call::{Payload, ToolName, UpstreamName};
 use crate::egress::Egress;
 use crate::layers::stack::CallService;
 use crate::ledger::resolver::Hands;
@@ -17,9 +17,18 @@ pub(super) struct Routes {
     pub(super) stacks: HashMap<ToolName, CallService>,
     /// What helps with unknown writes, by the tool that writes.
     pub(super) hands: HashMap<ToolName, Arc<Hands>>,
+    /// What servers offer besides tools.
+    pub(super) passed: HashMap<UpstreamName, Passes>,
     pub(super) refusal: CallService,
     /// Handed to the next policy, so that idle connections survive it.
     pub(super) egress: Option<Arc<Egress>>,
+}
+
+/// The ways of what one server offers besides tools.
+#[derive(Debug)]
+pub(super) struct Passes {
+    pub(super) lists: CallService,
+    pub(super) asks: CallService,
 }
 
 impl Routes {

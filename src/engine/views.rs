@@ -62,7 +62,7 @@ impl Engine {
 /// A tool as it is listed.
 pub(super) fn info(tool: &Arc<Tool>) -> ToolInfo {
     let definition = match &tool.target {
-        Target::Http(_) => None,
+        Target::Http(_) | Target::Passed => None,
         Target::Mcp(mcp) => Some(mcp.definition.clone()),
     };
     let title = definition.as_deref().and_then(|definition| definition.get("title"));

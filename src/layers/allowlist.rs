@@ -1,13 +1,14 @@
 //! Which tools an agent may call. A tool it may not use answers exactly like one that does not exist, before
 //! anything could reveal its schema or its limits.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::gate::Gate;
 use crate::call::code::DenyCode;
 use crate::call::suggest::nearest;
-use crate::call::{Denied, Detail, Payload, ToolCall, ToolName};
-use crate::policy::snapshot::{Agent, OnUnlisted, Snapshot};
+use crate::call::{AgentId, Denied, Detail, Payload, ToolCall, ToolName, UpstreamName};
+use crate::policy::snapshot::{Agent, OnUnlisted, Snapshot, Target};
 
 #[derive(Debug)]
 pub struct Allowlist(pub Arc<Snapshot>);
@@ -69,6 +70,35 @@ impl Allowlist {
             ),
         };
         Denied::new(code, message).detail(Detail::Tools(tools))
+    }
+}
+
+/// What a server offers besides tools is for agents that may call at least one of its tools.
+#[derive(Debug)]
+pub struct MayPass {
+    agents: HashSet<AgentId>,
+}
+
+impl MayPass {
+    pub fn new(snapshot: &Snapshot, server: &UpstreamName) -> Self {
+        let may = |agent: &&Arc<Agent>| {
+            let mut tools = agent.allowed.keys().filter_map(|name| snapshot.tools.get(name));
+            tools.any(|tool| matches!(&tool.target, Target::Mcp(mcp) if mcp.server.name == *server))
+        };
+        let agents = snapshot.agents.values().filter(may).map(|agent| agent.id.clone()).collect();
+        Self { agents }
+    }
+}
+
+impl Gate for MayPass {
+    type Permit = ();
+
+    fn admit(&self, call: &ToolCall) -> Result<(), Denied> {
+        if self.agents.contains(&call.agent) {
+            return Ok(());
+        }
+        call.trace.note().rule = Some("allowlist: no tool of this server".into());
+        Err(Denied::new(DenyCode::UnknownTool, "no server of the policy offers this"))
     }
 }
 

@@ -201,6 +201,25 @@ pub fn query_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallS
     CallService::new(stack)
 }
 
+/// The way of what a server offers besides tools. `fused`: a list that is asked for again is no loop.
+pub fn pass_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S, fused: bool) -> CallService {
+    let with = make::Maker::new(tool, gates);
+    let server = &tool.upstream.name;
+    let stack = ServiceBuilder::new()
+        // As for a read, but for what such a request has not: a schema, retries, a rehearsal.
+        .layer(with.observe())
+        .layer(GateLayer::new(with.budget()))
+        .option_layer(fused.then(|| GateLayer::new(with.fuse())))
+        .layer(GateLayer::new(allowlist::MayPass::new(&gates.snapshot, server)))
+        .layer(GateLayer::new(deadline::Deadline(tool.clone())))
+        .layer(GateLayer::new(with.breaker.clone()))
+        .layer(GateLayer::new(with.bulkhead()))
+        .layer(GateLayer::new(with.rate_limit()))
+        .layer(TimeoutLayer { limits: tool.timeout, then: Then::Cancel, attempts: with.attempts() })
+        .service(inner);
+    CallService::new(stack)
+}
+
 /// For names no tool has, tools this agent may not know, and arguments that did not parse: counted, budgeted and
 /// fused like every other call, then answered.
 pub fn refusal_stack(gates: &Gates) -> CallService {

@@ -229,7 +229,9 @@ impl State {
             let kept = upstream_state(old.upstreams.get(name), upstream);
             live.upstreams.insert(name.clone(), Arc::new(kept));
         }
-        for (name, tool) in &snapshot.tools {
+        let passed = snapshot.mcp_servers.values().filter_map(|server| server.passed.as_ref());
+        for tool in snapshot.tools.values().chain(passed) {
+            let name = &tool.name;
             let kept = old.upstreams.get(&tool.upstream.name);
             let upstream = live
                 .upstreams

@@ -238,6 +238,7 @@ pub(super) fn tool_section(t: &Tool) -> Digest {
             let server = (&mcp.server.name, &mcp.own_name, mcp.server.section, definition);
             format!("{:?}", (&t.name, &t.description, t.effect, server, flags, &mcp.meta_key))
         }
+        Target::Passed => format!("{:?}", &t.name),
     };
     let time = format!("{:?}", (t.timeout, &t.retry, &t.breaker));
     let limits = format!("{:?}", (&t.rate_limit, t.bulkhead, t.weight, t.fuse, t.cost));

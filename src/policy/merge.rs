@@ -219,7 +219,19 @@ pub fn of_server(server: &written::McpServer, entry: &Tool) -> Tool {
 
 /// What holds for a tool. An unknown profile (CR2001) counts as `external_http`.
 pub fn tool(document: &Document, tool: &Tool) -> Settings {
-    let name = profile_name(document, tool);
+    let mut draft = of_profile(document, profile_name(document, tool));
+    draft.lay(&tool.timeout, &tool.retry, &tool.breaker);
+    draft.settled()
+}
+
+/// What holds for all that a server offers besides tools: its profile's numbers.
+pub fn passed(document: &Document, server: &written::McpServer) -> Settings {
+    let default = document.defaults.as_ref().and_then(|at| at.value.profile.as_ref());
+    let named = server.profile.as_ref().or(default);
+    of_profile(document, named.map_or(profiles::DEFAULT, |at| at.value.as_str())).settled()
+}
+
+fn of_profile(document: &Document, name: &str) -> Draft {
     let written = document.profiles.get(name).map(|at| &at.value);
     let base = written.and_then(|profile| profile.extends.as_ref()).map(|at| at.value.as_str());
     let builtin = profiles::find(name).or_else(|| profiles::find(base.unwrap_or_default()));
@@ -227,8 +239,7 @@ pub fn tool(document: &Document, tool: &Tool) -> Settings {
     if let Some(profile) = written {
         draft.lay(&profile.timeout, &profile.retry, &profile.breaker);
     }
-    draft.lay(&tool.timeout, &tool.retry, &tool.breaker);
-    draft.settled()
+    draft
 }
 
 /// The connect-class circuit of an upstream; `longest` = the longest total of its tools.

@@ -317,7 +317,7 @@ impl Tool {
     pub fn http(&self) -> Option<&HttpTemplate> {
         match &self.target {
             Target::Http(template) => Some(template),
-            Target::Mcp(_) => None,
+            Target::Mcp(_) | Target::Passed => None,
         }
     }
 }
@@ -407,6 +407,8 @@ pub struct SlowPolicy {
 pub enum Target {
     Http(HttpTemplate),
     Mcp(McpTool),
+    /// What a server offers besides tools; the tool's upstream is the server.
+    Passed,
 }
 
 /// How arguments become a request.

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::link::{Inbound, Link, Lost, Reply, Wire};
 use super::pins::Pinned;
 use super::silent::Silent;
+use crate::call::Progress;
 use crate::mcp::headers;
 use crate::mcp::messages::{Dropped, Judged, List, ListPage, ToolDef, Transport, judge_tools};
 use crate::policy::bind::{Catalog, Offered};
@@ -51,7 +52,11 @@ impl std::fmt::Display for CrawlError {
 }
 
 /// All pages. A list ends only where a page names no next cursor; the empty text is a cursor.
-pub(super) async fn crawl(link: &Link, list: List) -> Result<Listed, CrawlError> {
+pub(super) async fn crawl(
+    link: &Link,
+    list: List,
+    progress: Option<&Progress>,
+) -> Result<Listed, CrawlError> {
     let inbound: Arc<dyn Inbound> = Arc::new(Silent);
     let mut items = Vec::new();
     let mut bytes = 0;
@@ -63,7 +68,7 @@ pub(super) async fn crawl(link: &Link, list: List) -> Result<Listed, CrawlError>
         if let Some(cursor) = &cursor {
             params.insert("cursor".into(), Value::String(cursor.clone()));
         }
-        let result = ask(link, list.method(), Value::Object(params), &inbound).await?;
+        let result = ask(link, list.method(), Value::Object(params), &inbound, progress).await?;
         let page = ListPage::of(list, &result)
             .map_err(|wrong| CrawlError::Told(format!("`{}`: {wrong}", list.method())))?;
         bytes += page.items.iter().map(|item| item.to_string().len()).sum::<usize>();
@@ -91,6 +96,7 @@ pub(super) async fn ask(
     method: &str,
     params: Value,
     inbound: &Arc<dyn Inbound>,
+    progress: Option<&Progress>,
 ) -> Result<Value, CrawlError> {
     let never = CancellationToken::new();
     let mut again = true;
@@ -103,7 +109,7 @@ pub(super) async fn ask(
             param_headers: Vec::new(),
             fresh: false,
             gate: None,
-            progress: None,
+            progress,
             inbound,
             cancelled: &never,
         };

@@ -31,7 +31,7 @@ pub use self::catalog::Drift;
 use self::door::Door;
 use self::drops::Drops;
 pub(in crate::backends) use self::link::Lost;
-pub use self::pass::{Offered, PassFailure, Passing};
+pub use self::pass::{Offered, PassBackend};
 pub use self::pins::{FilePins, MemoryPins, Pinned, Pins};
 pub use self::server::ServerView;
 use self::server::{Server, Shared};
@@ -150,9 +150,14 @@ impl Servers {
     pub fn tool(&self, tool: &Arc<Tool>) -> McpBackend {
         let server = match &tool.target {
             Target::Mcp(mcp) => self.named(&mcp.server.name),
-            Target::Http(_) => None,
+            Target::Http(_) | Target::Passed => None,
         };
         McpBackend::new(tool, server)
+    }
+
+    /// The way to everything a server offers besides tools.
+    pub fn passed(&self, server: &UpstreamName) -> PassBackend {
+        PassBackend::new(self.named(server))
     }
 
     /// Closes the inner sessions that hung on an agent's session.

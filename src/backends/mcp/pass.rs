@@ -1,11 +1,12 @@
 //! What servers offer besides tools, passed on for one agent: in its own inner session, asked once, answered as it came.
 
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::{Context, Poll};
 
 use serde_json::{Map, Value, json};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tower::Service;
 
 use super::Servers;
 use super::caller::Caller;
@@ -15,40 +16,60 @@ use super::result;
 use super::server::Server;
 use super::sessions::Key;
 use super::watcher::Watcher;
-use crate::backends::classify::{Promises, clean, mcp as judge};
-use crate::call::code::FailCode;
-use crate::call::{
-    AgentId, Class, Delivery, Effect, Failed, RunId, Side, TimedOutBy, UpstreamName, Verdict,
-};
+use crate::backends::classify::{self, Promises, clean, mcp as judge};
+use crate::call::{Content, Effect, Failed, Form, Phase, Side, ToolCall, ToolResult, UpstreamName};
 use crate::mcp::headers;
 use crate::mcp::jsonrpc::ErrorReply;
 use crate::mcp::messages::{List, ServerCapabilities};
 use crate::mcp::version::Era;
 
-/// One passed request, opening its session included.
-const LIMIT: Duration = Duration::from_secs(30);
-/// One server's share of a list that is merged of several.
-const LIST_LIMIT: Duration = Duration::from_secs(10);
+/// Lists that are passed on, read whole.
+const LISTS: [List; 3] = [List::Resources, List::ResourceTemplates, List::Prompts];
 
-/// Why what was passed on came to nothing.
-#[derive(Debug)]
-pub enum PassFailure {
-    /// The server's own words.
-    Rpc {
-        code: i64,
-        message: String,
-        data: Option<Value>,
-    },
-    Failed(Box<Failed>),
+/// The way to everything one server offers besides tools: a call whose arguments are `method` and `params`. Cheap to
+/// clone.
+#[derive(Debug, Clone)]
+pub struct PassBackend(Option<Arc<Server>>);
+
+impl PassBackend {
+    /// `None`: the policy has left the server between two steps of an install.
+    pub(super) fn new(server: Option<Arc<Server>>) -> Self {
+        Self(server)
+    }
+}
+
+impl Service<ToolCall> for PassBackend {
+    type Response = ToolResult;
+    type Error = Failed;
+    type Future = Pin<Box<dyn Future<Output = Result<ToolResult, Failed>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failed>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: ToolCall) -> Self::Future {
+        let server = self.0.clone();
+        Box::pin(async move {
+            let passed = match &server {
+                Some(server) => pass(server, &call).await,
+                None => Err(classify::not_sent("the server has left the policy")),
+            };
+            if let Some(progress) = &call.progress {
+                progress.mark(Phase::Ended);
+            }
+            let mut passed = passed.map(result::whole);
+            if let (Err(failed), Some(server)) = (&mut passed, &server) {
+                server.blot(&mut failed.message);
+            }
+            passed
+        })
+    }
 }
 
 /// Who asks for something besides a call.
-#[derive(Debug, Clone, Copy)]
-pub struct Passing<'a> {
-    pub agent: &'a AgentId,
-    pub run: &'a RunId,
-    pub side: &'a Arc<Side>,
-    pub deadline: Instant,
+struct Passing<'a> {
+    call: &'a ToolCall,
+    side: &'a Arc<Side>,
 }
 
 /// What a server offers besides tools, as far as it has said.
@@ -75,62 +96,46 @@ impl Servers {
             logging: can.logging || met.revision.era() == Era::Modern,
         })
     }
-
-    /// All items of a list, in the agent's own session.
-    pub async fn list(
-        &self,
-        who: Passing<'_>,
-        server: &UpstreamName,
-        list: List,
-    ) -> Result<Vec<Value>, PassFailure> {
-        let server = self.named(server).ok_or_else(gone)?;
-        let limit = who.deadline.min(Instant::now() + LIST_LIMIT);
-        let crawling = async {
-            let held = server.hold(owner(&server, who)).map_err(lost)?;
-            catalog::crawl(&held.link, list).await.map_err(|error| match error {
-                CrawlError::Lost(error) => lost(error),
-                CrawlError::Told(why) => broken(&why),
-            })
-        };
-        let listed = tokio::time::timeout_at(limit, crawling).await.map_err(|_| late())??;
-        Ok(listed.items)
-    }
-
-    /// One request, passed on as it is but for `_meta`.
-    pub async fn pass(
-        &self,
-        who: Passing<'_>,
-        server: &UpstreamName,
-        method: &str,
-        params: Value,
-    ) -> Result<Value, PassFailure> {
-        let server = self.named(server).ok_or_else(gone)?;
-        let limit = who.deadline.min(Instant::now() + LIMIT);
-        let asked = async {
-            let key = owner(&server, who);
-            let held = server.hold(key.clone()).map_err(lost)?;
-            if method == "resources/subscribe" {
-                server.listen_for(&key, &held.link, who).await.map_err(lost)?;
-            }
-            once(&server, &held.link, who, method, params).await
-        };
-        tokio::time::timeout_at(limit, asked).await.map_err(|_| late())?
-    }
 }
 
-fn owner(server: &Server, who: Passing<'_>) -> Key {
-    let rules = server.rules();
-    Key::of(who.agent, who.run, Some(who.side), rules.share, rules.may_ask)
+async fn pass(server: &Arc<Server>, call: &ToolCall) -> Result<Value, Failed> {
+    let none = || classify::not_sent("a passed request without a method");
+    let mut asked = call.arguments().ok_or_else(none)?.tree().clone();
+    let params = asked.get_mut("params").map(Value::take).unwrap_or_default();
+    let method = asked.get("method").and_then(Value::as_str).ok_or_else(none)?;
+    let side = call.side.clone().unwrap_or_default();
+    let who = Passing { call, side: &side };
+    let key = who.owner(server);
+    let held = server.hold(key.clone()).map_err(lost)?;
+    if let Some(list) = LISTS.into_iter().find(|list| list.method() == method) {
+        let listed = catalog::crawl(&held.link, list, call.progress.as_ref()).await;
+        let listed = listed.map_err(|error| match error {
+            CrawlError::Lost(error) => lost(error),
+            CrawlError::Told(why) => classify::protocol(None, &clean(&why)),
+        })?;
+        return Ok(json!({ list.member(): listed.items }));
+    }
+    if method == "resources/subscribe" {
+        server.listen_for(&key, &held.link, &who).await.map_err(lost)?;
+    }
+    once(server, &held.link, &who, method, params).await
+}
+
+impl Passing<'_> {
+    fn owner(&self, server: &Server) -> Key {
+        let (rules, call) = (server.rules(), self.call);
+        Key::of(&call.agent, &call.run, Some(self.side), rules.share, rules.may_ask)
+    }
 }
 
 /// Asked once; once more only where the session had been forgotten, which means that nothing was done.
 async fn once(
     server: &Arc<Server>,
     link: &Link,
-    who: Passing<'_>,
+    who: &Passing<'_>,
     method: &str,
     params: Value,
-) -> Result<Value, PassFailure> {
+) -> Result<Value, Failed> {
     let caller = Caller::new(Some(who.side.clone()), &server.rules(), server);
     let inbound: Arc<dyn Inbound> = caller.clone();
     let modern = link.open().await.map_err(lost)?.revision.era() == Era::Modern;
@@ -146,7 +151,7 @@ async fn once(
             param_headers: Vec::new(),
             fresh: false,
             gate: None,
-            progress: None,
+            progress: who.call.progress.as_ref(),
             inbound: &inbound,
             cancelled: &never,
         };
@@ -156,13 +161,19 @@ async fn once(
                 result::strip_meta(&mut answer);
                 return Ok(answer);
             }
-            Ok(Reply::Error(ErrorReply { code, message, data, .. })) => {
-                return Err(PassFailure::Rpc { code, message: clean(&message), data });
-            }
+            Ok(Reply::Error(error)) => return Err(told(&error)),
             Err(Lost::SessionGone(_)) if again => again = false,
             Err(error) => return Err(lost(error)),
         }
     }
+}
+
+/// An error of the server reaches the agent in its own words.
+fn told(error: &ErrorReply) -> Failed {
+    let ErrorReply { code, message, data, .. } = error;
+    let whole = json!({"code": code, "message": clean(message), "data": data});
+    let answer = Content { bytes: whole.to_string().into(), form: Form::Json };
+    Failed { answer: Some(answer), ..judge::error(error) }
 }
 
 /// As it goes to the server: with our `_meta`, and with what a continuation brings.
@@ -196,7 +207,7 @@ impl Server {
         self: &Arc<Self>,
         key: &Key,
         link: &Link,
-        who: Passing<'_>,
+        who: &Passing<'_>,
     ) -> Result<(), Lost> {
         let met = link.open().await?;
         let over = CancellationToken::new();
@@ -204,14 +215,14 @@ impl Server {
             return Ok(());
         }
         let session = who.side.session.clone();
-        let watcher = Watcher::of(self.clone(), who.agent.clone(), session);
+        let watcher = Watcher::of(self.clone(), who.call.agent.clone(), session);
         let (inbound, link): (Arc<dyn Inbound>, Link) = (Arc::new(watcher), link.clone());
         let modern = met.revision.era() == Era::Modern;
         self.beside(async move {
             let _over = over.drop_guard();
             if modern {
                 let params = json!({"notifications": {"resourcesListChanged": true}});
-                drop(catalog::ask(&link, "subscriptions/listen", params, &inbound).await);
+                drop(catalog::ask(&link, "subscriptions/listen", params, &inbound, None).await);
             } else {
                 link.listen(inbound, || ()).await;
             }
@@ -220,31 +231,7 @@ impl Server {
     }
 }
 
-fn lost(lost: Lost) -> PassFailure {
+fn lost(lost: Lost) -> Failed {
     let promises = Promises { effect: Effect::Read, not_executed_on: &[], unknown_on: &[] };
-    PassFailure::Failed(Box::new(judge::lost(lost, promises)))
-}
-
-fn failed(code: FailCode, delivery: Delivery, why: &str) -> PassFailure {
-    let failed = Failed::new(code, Class::Transient, delivery, Verdict::Neutral, clean(why));
-    PassFailure::Failed(Box::new(failed))
-}
-
-fn broken(why: &str) -> PassFailure {
-    failed(FailCode::UpstreamProtocolError, Delivery::Unknown, why)
-}
-
-fn gone() -> PassFailure {
-    failed(FailCode::UpstreamUnreachable, Delivery::NotSent, "the server has left the policy")
-}
-
-fn late() -> PassFailure {
-    match failed(FailCode::UpstreamTimeout, Delivery::Unknown, "the server did not answer in time")
-    {
-        PassFailure::Failed(failed) => PassFailure::Failed(Box::new(Failed {
-            timed_out_by: Some(TimedOutBy::Total),
-            ..*failed
-        })),
-        other @ PassFailure::Rpc { .. } => other,
-    }
+    judge::lost(lost, promises)
 }

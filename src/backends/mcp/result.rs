@@ -67,6 +67,16 @@ pub(super) fn asking(mcp: &McpTool, result: &Value) -> ToolResult {
     }
 }
 
+/// A result of a request that is no call, as it came.
+pub(super) fn whole(result: Value) -> ToolResult {
+    ToolResult {
+        head: None,
+        content: content(&result),
+        source: Source::Tool,
+        notes: Notes::default(),
+    }
+}
+
 /// The same for one that cannot.
 pub(super) fn cannot_be_asked(mcp: &McpTool) -> Failed {
     let (delivery, evidence) = match mcp.asks_after_acting {

@@ -307,7 +307,9 @@ impl Server {
         let met = link.open().await.map_err(|lost| lost.to_string())?;
         let offers_tools = ServerCapabilities::of(&met.capabilities).tools;
         let listed = match offers_tools || met.revision.era() == Era::Modern {
-            true => Some(catalog::crawl(&link, List::Tools).await.map_err(|e| e.to_string())?),
+            true => {
+                Some(catalog::crawl(&link, List::Tools, None).await.map_err(|e| e.to_string())?)
+            }
             false => None,
         };
         let ttl = listed.as_ref().and_then(|listed| listed.ttl);
@@ -394,7 +396,7 @@ impl Server {
                 });
                 let params = json!({"notifications": notifications});
                 let began = Instant::now();
-                drop(catalog::ask(&link, "subscriptions/listen", params, &inbound).await);
+                drop(catalog::ask(&link, "subscriptions/listen", params, &inbound, None).await);
                 // One that was refused at once is not to be had; one that ended may have kept a change back.
                 if began.elapsed() > SUBSCRIBED {
                     this.nudge();

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
+use serde_json::{Value, json};
 
 use super::upstreams::{exact_path, upstream, upstream_section};
-use super::{fuse, remedies, result_of, values, write};
+use super::{fuse, remedies, result_of, tool_section, values, write};
 use crate::call::{Digest, Effect, ToolName, UpstreamName};
 use crate::mcp::version::{Revision, SUPPORTED};
 use crate::policy::bind::Entry;
@@ -17,9 +18,10 @@ use crate::policy::document::mcp::{Ask, EnvValue as WrittenValue, Pin as Written
 use crate::policy::document::{self as written, At, Maybe, McpEntry, McpServer as Written};
 use crate::policy::merge::{self, get, narrow};
 use crate::policy::profiles;
+use crate::policy::schema::Schema;
 use crate::policy::snapshot::{
     Addresses, Child, EnvValue, IsError, MayAsk, McpServer, OnDrift, Pass, Pin, Reach, Rule, Share,
-    Upstream,
+    Target, Tool, Upstream,
 };
 
 /// Most children of one server at once, where the policy says nothing.
@@ -61,14 +63,18 @@ fn server(checked: &Checked<'_>, name: UpstreamName, section: &At<Written>) -> O
         }
         None => offline(&name, rule(), written, longest),
     };
+    let upstream = Arc::new(upstream);
+    let pass = pass(written);
+    let passed = if pass.is_empty() { None } else { passed(checked, written, rule(), &upstream) };
     let mut server = McpServer {
         rule: rule(),
         reach,
-        upstream: Arc::new(upstream),
+        upstream,
         protocol: protocol(written),
         share: get(&written.share).unwrap_or(Share::Agent),
         may_ask: may_ask(written),
-        pass: pass(written),
+        pass,
+        passed: passed.map(Arc::new),
         prefix: written.prefix().into(),
         pin: pin(checked, written),
         on_drift: get(&written.on_drift).unwrap_or(OnDrift::Quarantine),
@@ -78,6 +84,42 @@ fn server(checked: &Checked<'_>, name: UpstreamName, section: &At<Written>) -> O
     };
     server.section = server_section(&server);
     Some(server)
+}
+
+/// A read that stands for everything the server passes besides tools. It is not retried, and has no bucket of its own:
+/// the server's, the agent's and the run's hold.
+fn passed(
+    checked: &Checked<'_>,
+    written: &Written,
+    rule: Rule,
+    upstream: &Arc<Upstream>,
+) -> Option<Tool> {
+    let settings = merge::passed(checked.document, written);
+    let mut tool = Tool {
+        name: ToolName::of_passed(&upstream.name),
+        rule,
+        description: "".into(),
+        effect: Effect::Read,
+        upstream: Arc::clone(upstream),
+        target: Target::Passed,
+        schema: Schema::compile(&json!({"type": "object"}), false).ok()?,
+        timeout: settings.timeout,
+        retry: None,
+        breaker: settings.breaker,
+        rate_limit: None,
+        bulkhead: narrow(merge::DEFAULT_TOOL_BULKHEAD),
+        weight: 1,
+        fuse: None,
+        volatile: Vec::new(),
+        alternatives: Vec::new(),
+        cost: None,
+        result: result_of(&None, None),
+        write: None,
+        listed: Arc::new(Value::Null),
+        section: Digest::of(b""),
+    };
+    tool.section = tool_section(&tool);
+    Some(tool)
 }
 
 /// Limits of a server that no network leads to.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Rule, Secret, Upstream};
+use super::{Rule, Secret, Tool, Upstream};
 use crate::call::{Digest, UpstreamName};
 
 /// `mcp_servers.X`.
@@ -24,6 +24,8 @@ pub struct McpServer {
     pub share: Share,
     pub may_ask: MayAsk,
     pub pass: Pass,
+    /// The limits that `pass` is under: those of a read under the server's profile. `None` = nothing is passed.
+    pub passed: Option<Arc<Tool>>,
     pub prefix: Arc<str>,
     pub pin: Pin,
     pub on_drift: OnDrift,
@@ -85,6 +87,12 @@ pub struct Pass {
     pub prompts: Vec<String>,
     pub completion: bool,
     pub logging: bool,
+}
+
+impl Pass {
+    pub fn is_empty(&self) -> bool {
+        self.resources.is_empty() && self.prompts.is_empty() && !self.completion && !self.logging
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use checkrein::call::{AgentId, Continuation, FrontEnd, ServerEvent};
+use checkrein::call::code::DenyCode;
+use checkrein::call::{AgentId, Continuation, Failed, FrontEnd, RunId, ServerEvent};
 use checkrein::engine::Asker;
 use checkrein::engine::mcp::{PassError, PassMethod};
 use checkrein::policy::snapshot::Pass;
@@ -127,4 +128,114 @@ async fn a_prompt_that_asks_for_input_is_gone_on_with() {
     let sent = &server.of("prompts/get")[1].body["params"];
     assert_eq!(sent["inputResponses"], json!({"k": {"action": "accept"}}));
     assert_eq!(sent["requestState"], "theirs");
+}
+
+/// A server that passes all its resources, and an agent that reads them in one run.
+struct Reads {
+    server: ScriptedServer,
+    rig: Rig,
+    asker: Asker,
+}
+
+impl Reads {
+    async fn new(own: &'static str, does: impl IntoIterator<Item = Does>) -> Self {
+        let server = ScriptedServer::legacy("2025-11-25", vec![tool("look", json!({}))]).await;
+        server.set_capabilities(json!({"tools": {}, "resources": {}}));
+        server.script("resources/read", does);
+        let mut stand = stands("srv", &server);
+        stand.writes = Vec::new();
+        stand.pass = Pass { resources: vec!["*".into()], ..Pass::default() };
+        stand.own = own;
+        let rig = Rig::ready(&[stand]).await;
+        let asker = Asker { run: Some(RunId::mint()), ..asker(&Arc::new(Ear::default())) };
+        Self { server, rig, asker }
+    }
+
+    async fn read(&self, uri: &str) -> Result<Value, PassError> {
+        self.rig.engine.mcp_pass(&self.asker, PassMethod::ResourcesRead, json!({"uri": uri})).await
+    }
+
+    async fn refused(&self, uri: &str) -> DenyCode {
+        match self.read(uri).await {
+            Err(PassError::Denied(denied)) => denied.code,
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    fn asked(&self) -> usize {
+        self.server.of("resources/read").len()
+    }
+}
+
+fn page() -> Does {
+    Does::Result(json!({"contents": []}))
+}
+
+#[tokio::test]
+async fn a_server_is_not_flooded_by_what_is_read_of_it_besides_tools() {
+    let reads = Reads::new("rate_limit: { rate: 1/h, burst: 3 }", [page()]).await;
+    for n in 0..3 {
+        reads.read(&format!("file:///{n}")).await.expect("within the burst");
+    }
+    assert_eq!(reads.refused("file:///4").await, DenyCode::RateLimited);
+    let tool = reads.rig.call("look", "{}").await;
+    assert_eq!(super::rig::ended(&tool.outcome), ("rate_limited", "no"), "one bucket for both");
+    let listed =
+        reads.rig.engine.mcp_pass(&reads.asker, PassMethod::ResourcesList, json!({})).await;
+    assert!(
+        matches!(&listed, Err(PassError::Denied(denied)) if denied.code == DenyCode::RateLimited),
+        "a list does not grow shorter by what was asked before: {listed:?}"
+    );
+    assert_eq!(reads.asked(), 3);
+    let scrape = reads.rig.metrics.encode();
+    for (outcome, n) in [("ok", 3), ("rate_limited", 2)] {
+        let counted = format!(r#"outcome="{outcome}",tool="mcp:srv"}} {n}"#);
+        assert!(scrape.contains(&counted), "{counted}\n{scrape}");
+    }
+}
+
+#[tokio::test]
+async fn the_same_page_read_again_and_again_blows_the_fuse_and_spends_the_runs_calls() {
+    let reads = Reads::new("", [page()]).await;
+    for _ in 0..5 {
+        reads.read("file:///a").await.expect("it is there");
+    }
+    assert_eq!(reads.refused("file:///a").await, DenyCode::RepeatBlocked);
+    let page = async |n: u32| reads.read(&format!("file:///{n}")).await.expect("another page");
+    for n in (0..194).step_by(2) {
+        tokio::join!(page(n), page(n + 1));
+    }
+    assert_eq!(reads.refused("file:///last").await, DenyCode::BudgetExhausted);
+    assert_eq!(reads.asked(), 199);
+}
+
+#[tokio::test]
+async fn a_server_that_fails_at_what_it_passes_is_left_alone_for_a_while() {
+    let reads = Reads::new("", [Does::Error(-32603, "broken")]).await;
+    for n in 0..3 {
+        let failed = reads.read(&format!("file:///{n}")).await;
+        assert!(matches!(&failed, Err(PassError::Rpc { code: -32603, .. })), "{failed:?}");
+    }
+    assert_eq!(reads.refused("file:///3").await, DenyCode::CircuitOpen);
+    assert_eq!(reads.asked(), 3);
+    let tool = reads.rig.call("look", "{}").await;
+    assert_eq!(super::rig::ended(&tool.outcome).0, "ok", "its tools have circuits of their own");
+}
+
+#[tokio::test]
+async fn what_is_passed_waits_no_longer_than_its_caller_and_takes_a_place_of_its_server() {
+    let mut reads = Reads::new("bulkhead: 1", [Does::Hang]).await;
+    reads.asker.timeout = Some(Duration::from_secs(1));
+    let (first, second) = tokio::join!(reads.read("file:///a"), async {
+        while reads.asked() == 0 {
+            tokio::task::yield_now().await;
+        }
+        reads.refused("file:///b").await
+    });
+    assert_eq!(second, DenyCode::ConcurrencyLimited);
+    assert!(
+        matches!(&first, Err(PassError::Failed(Failed { timed_out_by: Some(_), .. }))),
+        "{first:?}"
+    );
+    assert_eq!(reads.asked(), 1);
 }

@@ -38,6 +38,8 @@ pub(crate) struct Stands {
     pub(crate) share: Share,
     /// YAML of each tool.
     pub(crate) keys: &'static str,
+    /// YAML of the server itself, a line.
+    pub(crate) own: &'static str,
 }
 
 pub(crate) fn stands(name: &'static str, server: &ScriptedServer) -> Stands {
@@ -52,6 +54,7 @@ pub(crate) fn stands(name: &'static str, server: &ScriptedServer) -> Stands {
         on_drift: OnDrift::Quarantine,
         share: Share::Agent,
         keys: "timeout: { connect: 1s, first_byte: 2s, total: 3s }",
+        own: "",
     }
 }
 
@@ -231,7 +234,7 @@ impl Stands {
         let mut text = format!(
             "  {}:\n    url: \"http://127.0.0.1:{}/mcp\"\n    addresses: [loopback]\n    \
              profile: internal_rpc\n    protocol: [{}]\n    share: {share}\n    may_ask: [{}]\n    \
-             on_drift: {on_drift}\n    pass: {{ {}{}completion: {}, logging: {} }}\n    tools:\n",
+             on_drift: {on_drift}\n    pass: {{ {}{}completion: {}, logging: {} }}\n    {}\n    tools:\n",
             self.name,
             self.port,
             quoted(&protocol),
@@ -240,6 +243,7 @@ impl Stands {
             listed("prompts", &self.pass.prompts),
             self.pass.completion,
             self.pass.logging,
+            self.own,
         );
         for (tools, effect) in [(&self.reads, "read"), (&self.writes, "write")] {
             for tool in tools {
