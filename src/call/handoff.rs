@@ -50,12 +50,20 @@ pub struct Sending {
 }
 
 /// Stamped by `journal`: which entry of the ledger a late answer of this call belongs to.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct EntryOf {
     pub sending: Sending,
     /// Cancelled once the entry has its first end on record: a late answer is told only after it, because it may
     /// change nothing but an entry that is already unknown.
     pub ended: CancellationToken,
+    /// Held as long as the exchange with the tool is under way: by whoever carries it, and by nobody who only knows of it.
+    pub under_way: Arc<dyn Any + Send + Sync>,
+}
+
+impl fmt::Debug for EntryOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EntryOf").field("sending", &self.sending).finish_non_exhaustive()
+    }
 }
 
 #[cfg(test)]

@@ -71,7 +71,11 @@ where
         let ended = CancellationToken::new();
         call.send_gate = Some(gate);
         call.sent_key = Some(self.with.ledger.derived_key(&ticket.key(), ticket.occurrence()));
-        call.entry = Some(EntryOf { sending: ticket.sending(), ended: ended.clone() });
+        call.entry = Some(EntryOf {
+            sending: ticket.sending(),
+            ended: ended.clone(),
+            under_way: self.with.ledger.exchange(&ticket),
+        });
         let attempt = self.inner.call(call);
         let with = self.with.clone();
         Box::pin(async move {

@@ -7,6 +7,7 @@
 mod book;
 mod ends;
 mod entry;
+mod exchanges;
 mod fetched;
 mod peek;
 mod recent;
@@ -104,6 +105,7 @@ pub struct Ledger {
     book: Arc<Book>,
     secret: Secret,
     resolver: resolver::Resolver,
+    exchanges: exchanges::Exchanges,
 }
 
 impl Ledger {
@@ -121,12 +123,22 @@ impl Ledger {
     fn of(book: Arc<Book>) -> Self {
         // Without a store that lasts, what is remembered ends with the process, and so may its keys.
         let secret = book.store.secret().map_or_else(Secret::random, Secret::from_bytes);
-        Self { book, secret, resolver: resolver::Resolver::default() }
+        Self {
+            book,
+            secret,
+            resolver: resolver::Resolver::default(),
+            exchanges: exchanges::Exchanges::default(),
+        }
     }
 
     /// The key a tool is to recognise this occurrence of an operation by; 43 characters of base64url.
     pub fn derived_key(&self, key: &IdempotencyKey, occurrence: u32) -> SentKey {
         self.secret.key(key, occurrence)
+    }
+
+    /// To be held as long as the exchange of this sending is under way.
+    pub fn exchange(&self, ticket: &Ticket) -> Arc<dyn std::any::Any + Send + Sync> {
+        Arc::new(self.exchanges.begin(&ticket.sending()))
     }
 
     /// Unknown writes that are there and whose arguments are kept, at most `most`, in no order.

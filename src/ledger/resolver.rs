@@ -52,6 +52,8 @@ pub enum Asked {
     /// The policy's two questions both hold.
     Both,
     Neither,
+    /// It says no, and the write's own exchange is still under way.
+    TooEarly,
     /// The read itself failed.
     NoAnswer,
     /// It was not asked: a limit of the gateway's own, which lasts so long.
@@ -156,7 +158,7 @@ impl Resolver {
         &self,
         waiting: &Waiting<'_>,
         unsettled: &Unsettled,
-        lag: Duration,
+        may: &Remedies,
     ) -> Option<Arc<tokio::sync::Mutex<Progress>>> {
         let mut records = self.lock();
         // Of a write that was sent anew nothing that was done about an earlier sending counts.
@@ -172,12 +174,17 @@ impl Resolver {
         let now = Instant::now();
         // Of a write that an earlier process sent only the wall clock knows when it became unknown.
         let age = wall_clock().duration_since(unsettled.since).ok();
-        let noted = age.and_then(|age| now.checked_sub(age.saturating_add(lag)));
+        let noted = age.and_then(|age| now.checked_sub(age.saturating_add(may.lag)));
         let first = waiting.sent.or(noted);
         let mut progress = Progress::new(first.unwrap_or(now), now);
         // A clock that was set back says nothing of the window, so it may be over.
         progress.no_more = first.is_none();
         progress.said = waiting.said.unwrap_or_default().to_owned();
+        if waiting.sent.is_none() {
+            // Whose exchange that was, and whether its tool still works on it, cannot be seen from here.
+            let left = may.drain.saturating_sub(age.unwrap_or_default());
+            progress.no_counts_from = now.checked_add(left);
+        }
         let record = Arc::new(tokio::sync::Mutex::new(progress));
         records.insert(waiting.key, (unsettled.since, record.clone()));
         Some(record)
@@ -191,7 +198,7 @@ impl Resolver {
             return Settled::Still;
         }
         let begin_by = waiting.begin_by();
-        let Some(record) = self.record(&waiting, &unsettled, hands.may.lag) else {
+        let Some(record) = self.record(&waiting, &unsettled, &hands.may) else {
             return Settled::Still;
         };
         let Ok(mut progress) = tokio::time::timeout_at(begin_by, record.lock()).await else {
@@ -268,7 +275,8 @@ async fn work(
                 crash_point!("resolver: before the question");
                 let asked = (hands.query)(call).await;
                 crash_point!("resolver: after the question");
-                answered(asked, progress, hands).map(|end| (end, "status_query"))
+                answered(early(asked, ledger, about, progress), progress, hands)
+                    .map(|end| (end, "status_query"))
             }
         };
         let Some((end, by)) = end else { continue };
@@ -280,6 +288,15 @@ async fn work(
         }
         // Known here and not on record is not known.
         return if still(ledger, about).is_some() { Settled::Still } else { Settled::Elsewhere };
+    }
+}
+
+/// A "no" while the write may still be at the tool is no answer yet: a slow tool would do it afterwards.
+fn early(asked: Asked, ledger: &Ledger, about: Sending, progress: &Progress) -> Asked {
+    let before = progress.no_counts_from.is_some_and(|from| Instant::now() < from);
+    match asked {
+        Asked::NotExecuted if before || ledger.exchanges.under_way(&about) => Asked::TooEarly,
+        other => other,
     }
 }
 
@@ -399,8 +416,13 @@ fn answered(asked: Asked, progress: &mut Progress, hands: &Hands) -> Option<End>
         progress.wait_out(wait);
         return None;
     }
-    progress.queries += 1;
     progress.asked_at = Some(now);
+    if asked == Asked::TooEarly {
+        progress.absent_since = None;
+        progress.early = progress.early.saturating_add(1).min(8);
+        return None;
+    }
+    progress.queries += 1;
     match asked {
         Asked::Executed => return Some(End::Executed(None)),
         Asked::NotExecuted if progress.absent_since.is_some() => {
@@ -408,7 +430,9 @@ fn answered(asked: Asked, progress: &mut Progress, hands: &Hands) -> Option<End>
         }
         Asked::NotExecuted => progress.absent_since = Some(now),
         Asked::Both => progress.contradiction = true,
-        Asked::Neither | Asked::NoAnswer | Asked::Held(_) => progress.absent_since = None,
+        Asked::Neither | Asked::NoAnswer | Asked::TooEarly | Asked::Held(_) => {
+            progress.absent_since = None
+        }
     }
     None
 }

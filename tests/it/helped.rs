@@ -42,7 +42,8 @@ async fn a_read_tells_what_became_of_a_write() {
         [("in_transit", "yes", "result_lost"), ("none", "no", "tool_unavailable")]
     {
         let tool = ScriptedTool::start().await;
-        tool.script("/create", [Reply::ApplyThenHang, Reply::Ok]);
+        let lost = if status == "none" { Reply::Reset } else { Reply::ApplyThenHang };
+        tool.script("/create", [lost, Reply::Ok]);
         tool.script("/orders", [Reply::Json(format!(r#"{{"status":"{status}"}}"#))]);
         let gateway = Fixture::new().with(PLAIN, ASKED).start(&tool).await;
         let agent = gateway.agent(Form::OpenaiChat, "r");
@@ -60,6 +61,25 @@ async fn a_read_tells_what_became_of_a_write() {
         let by = [("tool", "create_order"), ("by", "status_query")];
         assert_eq!(metrics.value("checkrein_write_upgrades_total", &by), 1.0);
     }
+}
+
+/// A slow tool acts after it was asked: what it says meanwhile frees nothing, or it would act twice.
+#[tokio::test]
+async fn a_no_counts_only_once_the_exchange_is_over() {
+    let tool = ScriptedTool::start().await;
+    tool.script("/create", [Reply::Hang, Reply::Ok]);
+    tool.script("/orders", [Reply::Json(r#"{"status":"none"}"#.into())]);
+    let gateway = Fixture::new().with(PLAIN, ASKED).start(&tool).await;
+    let agent = gateway.agent(Form::OpenaiChat, "r");
+    let began = std::time::Instant::now();
+    let answer = agent.call("create_order", "c1", &order("H2")).await.json();
+    assert_eq!(answer["executed"], "no", "{answer}");
+    // `first_byte` is 500 ms, and for the three seconds of `drain` it might still have acted.
+    assert!(began.elapsed() > Duration::from_millis(3500), "{:?}", began.elapsed());
+    assert_eq!(tool.hits("/create"), 1);
+    assert!(tool.hits("/orders/H2") > 2, "the early answers did not count");
+    let again = agent.call("create_order", "c2", &order("H2")).await.json();
+    assert_eq!((again["ok"].as_bool(), tool.hits("/create")), (Some(true), 2));
 }
 
 #[tokio::test]

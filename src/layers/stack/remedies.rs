@@ -40,6 +40,7 @@ pub(super) fn hands(
         query: times,
         volatile: !tool.volatile.is_empty(),
         lag: tool.timeout.total,
+        drain: write.drain,
     };
     Some(Hands {
         may,

@@ -17,6 +17,9 @@ const MAX_HELD_BACK: u32 = 20;
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const MOST_WAIT: Duration = Duration::from_millis(800);
 
+/// Between two questions whose answers count for nothing, however short `settle` is.
+const LEAST_BETWEEN: Duration = Duration::from_millis(100);
+
 /// What helps with a tool's unknown writes: plain values of its policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remedies {
@@ -28,6 +31,8 @@ pub struct Remedies {
     /// Longest from a sending until it is called unknown: as much less of the window is left where only the latter
     /// is on record.
     pub lag: Duration,
+    /// How long an exchange that nobody waits for goes on.
+    pub drain: Duration,
 }
 
 /// When a tool's read is asked what became of a write.
@@ -58,7 +63,11 @@ pub struct Progress {
     /// No sending for this asking.
     pub not_now: bool,
     pub queries: u32,
+    /// Questions whose "no" came too early to count.
+    pub early: u32,
     pub asked_at: Option<Instant>,
+    /// Before then an earlier process's exchange may still have an effect: a "no" counts for nothing.
+    pub no_counts_from: Option<Instant>,
     /// The read said that it did not happen; first when.
     pub absent_since: Option<Instant>,
     pub contradiction: bool,
@@ -80,7 +89,9 @@ impl Progress {
             no_more: false,
             not_now: false,
             queries: 0,
+            early: 0,
             asked_at: None,
+            no_counts_from: None,
             absent_since: None,
             contradiction: false,
             said: String::new(),
@@ -167,7 +178,11 @@ pub fn next_step(done: &Progress, may: &Remedies, now: Instant) -> Step {
     let due = match (done.asked_at, done.absent_since) {
         (None, _) => done.sent_at + query.settle,
         (Some(asked), Some(_)) => asked + query.settle,
-        (Some(asked), None) => asked + query.settle * 2_u32.saturating_pow(done.queries.min(4) - 1),
+        (Some(asked), None) => {
+            let doubled =
+                2_u32.saturating_pow((done.queries + done.early).min(4).saturating_sub(1));
+            asked + (query.settle * doubled).max(LEAST_BETWEEN)
+        }
     };
     let due = done.no_earlier_than(due);
     if now < due { Step::Wait(due) } else { Step::Query }

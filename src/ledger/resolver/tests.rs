@@ -1,13 +1,19 @@
 use super::*;
 
 const S: Duration = Duration::from_secs(1);
-const KEY: Remedies =
-    Remedies { window: Some(Duration::from_secs(100)), query: None, volatile: false, lag: S };
+const KEY: Remedies = Remedies {
+    window: Some(Duration::from_secs(100)),
+    query: None,
+    volatile: false,
+    lag: S,
+    drain: S,
+};
 const READ: Remedies = Remedies {
     window: None,
     query: Some(Query { settle: Duration::from_secs(2), tries: 3 }),
     volatile: false,
     lag: S,
+    drain: S,
 };
 
 fn sent_at(now: Instant) -> Progress {
