@@ -257,7 +257,12 @@ async fn servers(config: &Config, metrics: &Arc<Metrics>) -> Result<Arc<Servers>
         }
     };
     let runtime = tokio::runtime::Handle::current();
-    Ok(Servers::new(backends::mcp::Parts { metrics: metrics.clone(), runtime, pins }))
+    Ok(Servers::new(backends::mcp::Parts {
+        metrics: metrics.clone(),
+        runtime,
+        pins,
+        program: backends::mcp::own_program(),
+    }))
 }
 
 /// A store that is damaged ends nothing: reads go on, and no write is taken for new.

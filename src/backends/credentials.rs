@@ -36,6 +36,11 @@ impl Blots {
                 .map(|text| vec![pair(username, text), text.to_owned()])
                 .unwrap_or_default(),
         };
+        Self::of_texts(texts)
+    }
+
+    /// The same for secrets that are known by themselves.
+    pub(super) fn of_texts(texts: Vec<String>) -> Self {
         let mut spellings: Vec<String> = Vec::new();
         for text in texts.into_iter().filter(|text| text.len() >= LEAST_BLOTTED) {
             // As it is, as a JSON string holds it, and as those writers do that escape every slash.

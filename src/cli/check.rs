@@ -210,7 +210,7 @@ mod tests {
     fn what_a_server_has_to_be_asked_for_is_told() {
         let text = include_bytes!("../../policies/mcp.yaml");
         let here = std::path::Path::new(".");
-        let examined = policy::examine_with_servers(text, "mcp.yaml", here, LoadOptions::default());
+        let examined = policy::examine_text(text, "mcp.yaml", here, LoadOptions::default());
         let told = unasked(&examined.snapshot.expect("sound"));
         assert_eq!(
             told,

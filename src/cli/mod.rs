@@ -4,6 +4,7 @@
 
 mod admin;
 mod check;
+mod child;
 mod demo;
 mod mcp;
 mod output;
@@ -71,6 +72,9 @@ enum Verb {
     Demo(demo::Args),
     /// Print the version
     Version,
+    /// Stand between a gateway and a child process of its; started by the gateway alone
+    #[command(name = "__child", hide = true)]
+    Child(child::Args),
 }
 
 /// Reads the command line and does what it says.
@@ -90,6 +94,7 @@ pub fn main() -> ExitCode {
         Verb::Breakers(args) => admin::breakers::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Version => version::run(),
+        Verb::Child(args) => return child::run(&args),
     };
     exit.into()
 }

@@ -104,32 +104,8 @@ fn never_reloads(name: &str) -> Problem {
         .file(&name.into())
 }
 
-/// Whether calls reach servers that are child processes in this build; where they do not, such a server is refused
-/// (CR1009).
-const MCP_CHILDREN: bool = false;
-
 /// Examines a policy's text. `name` is what findings call it; files it refers to are looked for below `directory`.
 pub fn examine_text(bytes: &[u8], name: &str, directory: &Path, options: LoadOptions) -> Examined {
-    examine_built(bytes, name, directory, options, MCP_CHILDREN)
-}
-
-/// As [`examine_text`], of a build in which calls reach every kind of server.
-pub fn examine_with_servers(
-    bytes: &[u8],
-    name: &str,
-    directory: &Path,
-    options: LoadOptions,
-) -> Examined {
-    examine_built(bytes, name, directory, options, true)
-}
-
-fn examine_built(
-    bytes: &[u8],
-    name: &str,
-    directory: &Path,
-    options: LoadOptions,
-    children: bool,
-) -> Examined {
     let document::Reading { document, mut problems, masks } = document::read(bytes, name);
     let mut sources = Sources::default();
     sources.add(&name.into(), &String::from_utf8_lossy(bytes), &masks);
@@ -137,12 +113,6 @@ fn examine_built(
         diagnostic::sort(&mut problems);
         return Examined { snapshot: None, problems, files: Vec::new(), sources };
     };
-    let commands = document.mcp_servers.values().filter_map(|server| server.value.command.as_ref());
-    for command in commands.filter(|_| !children) {
-        let problem = Problem::new("CR1009", command.key, "`command` is not in this build");
-        let hint = "reach the server by `url`, or remove it; it is not ignored, because nothing would be started";
-        problems.push(problem.hint(hint).file(&name.into()));
-    }
     let (material, found) = Material::gather(&document, directory, options.offline);
     problems.extend(found);
     let (checked, problems) = check::check(&document, &material, bytes, problems);

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use checkrein::policy::diagnostic::{self, CODES, Level, Problem};
-use checkrein::policy::{Examined, LoadOptions, examine_with_servers};
+use checkrein::policy::{Examined, LoadOptions, examine_text};
 
 fn fixtures() -> BTreeMap<String, PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fixtures/lints");
@@ -20,12 +20,11 @@ fn fixtures() -> BTreeMap<String, PathBuf> {
 fn examine(path: &Path, options: LoadOptions) -> Examined {
     let bytes = fs::read(path).expect("readable");
     let directory = path.parent().expect("a directory");
-    examine_with_servers(&bytes, &path.display().to_string(), directory, options)
+    examine_text(&bytes, &path.display().to_string(), directory, options)
 }
 
 fn found(text: &str) -> Vec<Problem> {
-    examine_with_servers(text.as_bytes(), "policy.yaml", Path::new("."), LoadOptions::default())
-        .problems
+    examine_text(text.as_bytes(), "policy.yaml", Path::new("."), LoadOptions::default()).problems
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod values;
 
 use std::path::{Path, PathBuf};
 
-use checkrein::policy::{Examined, LoadOptions, examine_with_servers};
+use checkrein::policy::{Examined, LoadOptions, examine_text};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -15,7 +15,7 @@ fn root() -> PathBuf {
 
 /// Examines a text as `policy.yaml` in an empty place, secrets absent.
 fn examine(text: &str) -> Examined {
-    examine_with_servers(
+    examine_text(
         text.as_bytes(),
         "policy.yaml",
         Path::new("/nowhere"),

@@ -15,7 +15,7 @@ impl Drops {
         Self { metrics }
     }
 
-    /// unknown_id, too_many_requests, not_wanted, stale_progress, malformed
+    /// unknown_id, too_many_requests, not_wanted, stale_progress, malformed, noise, queue_full
     pub(super) fn count(&self, why: &'static str) {
         self.metrics.mcp_message_dropped(why);
     }

@@ -1,10 +1,12 @@
 //! How we meet a server, as a client of either era: what is said, and what its answer comes to. Pure; links carry it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::link::Met;
+use super::link::{Lost, Met, Reply};
+use crate::mcp::jsonrpc::{self, ErrorReply, UNSUPPORTED_PROTOCOL_VERSION};
 use crate::mcp::messages::{DiscoverResult, InitializeResult};
 use crate::mcp::version::{Era, Revision};
 
@@ -12,6 +14,17 @@ use crate::mcp::version::{Era, Revision};
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CLIENT: &str = "io.modelcontextprotocol/clientInfo";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// How long a server may be silent on the question of its era.
+pub(super) const PROBE: Duration = Duration::from_secs(5);
+
+/// What the question of the era came to.
+#[derive(Debug)]
+pub(super) enum Probed {
+    Modern(Arc<Met>),
+    /// Perhaps legacy: only `initialize` tells.
+    Perhaps,
+}
 
 /// Who we are; it decides nothing anywhere.
 fn client_info() -> Value {
@@ -87,6 +100,65 @@ pub(super) fn modern(params: Value, revision: Revision, capabilities: &Value) ->
         meta.insert(CAPABILITIES.into(), capabilities.clone());
     }
     Value::Object(members)
+}
+
+/// What an answer to `server/discover` proves. `Err`: a modern server with which we share no revision.
+pub(super) fn probed(
+    answer: &Reply,
+    modern: Revision,
+    offered: &[Revision],
+) -> Result<Probed, Lost> {
+    match answer {
+        Reply::Result(result) => match discovered(result, offered) {
+            Ok(Some(met)) if met.revision.era() == Era::Modern => Ok(Probed::Modern(Arc::new(met))),
+            Ok(Some(_)) => Ok(Probed::Perhaps),
+            Ok(None) => Err(no_revision_shared(result)),
+            Err(_) => Ok(Probed::Perhaps),
+        },
+        Reply::Error(error) => told_by_error(error, modern, offered),
+    }
+}
+
+/// A modern error proves a modern server; any other one proves nothing.
+fn told_by_error(
+    error: &ErrorReply,
+    modern: Revision,
+    offered: &[Revision],
+) -> Result<Probed, Lost> {
+    let data = error.data.clone().unwrap_or_default();
+    if error.code == UNSUPPORTED_PROTOCOL_VERSION {
+        let supported = data.get("supported").and_then(Value::as_array);
+        let supports = |revision: &Revision| {
+            supported.is_some_and(|texts| texts.iter().any(|text| text == revision.as_str()))
+        };
+        return match offered.iter().find(|revision| supports(revision)) {
+            Some(revision) if revision.era() == Era::Modern => Ok(assumed(*revision)),
+            Some(_) => Ok(Probed::Perhaps),
+            None => Err(no_revision_shared(&data)),
+        };
+    }
+    if jsonrpc::is_modern_code(error.code) {
+        return Ok(assumed(modern));
+    }
+    Ok(Probed::Perhaps)
+}
+
+/// A modern server that would not say what it offers: its lists will.
+fn assumed(revision: Revision) -> Probed {
+    let capabilities = json!({"tools": {}});
+    Probed::Modern(Arc::new(Met { revision, capabilities }))
+}
+
+fn no_revision_shared(told: &Value) -> Lost {
+    let mut supported = told
+        .get("supportedVersions")
+        .or_else(|| told.get("supported"))
+        .map(Value::to_string)
+        .unwrap_or_default();
+    if let Some((end, _)) = supported.char_indices().nth(120) {
+        supported.truncate(end);
+    }
+    Lost::Unusable(format!("the server speaks none of the revisions it is offered: {supported}"))
 }
 
 fn empty() -> Value {

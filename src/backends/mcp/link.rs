@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::child::ChildLink;
 use super::http::HttpLink;
 use crate::call::{Progress, SendGate};
 use crate::egress::SendError;
@@ -62,7 +63,6 @@ pub(in crate::backends) enum Lost {
     TooLarge(usize),
     /// The server does not know the inner session (any more); the next request opens another. It did nothing.
     SessionGone(u16),
-    #[expect(dead_code, reason = "the way of children comes with their link")]
     /// The child has ended; `written` = at least one byte of the request's line had gone out.
     ChildGone {
         written: bool,
@@ -97,6 +97,7 @@ pub(super) struct Met {
 #[derive(Debug, Clone)]
 pub(super) enum Link {
     Http(HttpLink),
+    Child(ChildLink),
 }
 
 impl Link {
@@ -104,6 +105,7 @@ impl Link {
     pub(super) async fn open(&self) -> Result<Arc<Met>, Lost> {
         match self {
             Link::Http(link) => link.open().await,
+            Link::Child(link) => link.open().await,
         }
     }
 
@@ -111,6 +113,7 @@ impl Link {
     pub(super) async fn request(&self, wire: Wire<'_>) -> Result<Reply, Lost> {
         match self {
             Link::Http(link) => link.request(wire).await,
+            Link::Child(link) => link.request(wire).await,
         }
     }
 
@@ -119,6 +122,7 @@ impl Link {
     pub(super) async fn listen(&self, inbound: Arc<dyn Inbound>, gone: impl Fn() + Send) {
         match self {
             Link::Http(link) => link.listen(inbound, gone).await,
+            Link::Child(link) => link.listen(inbound, gone).await,
         }
     }
 
@@ -126,6 +130,7 @@ impl Link {
     pub(super) fn close(&self) {
         match self {
             Link::Http(link) => link.close(),
+            Link::Child(link) => link.close(),
         }
     }
 }

@@ -6,6 +6,7 @@
 mod call;
 mod caller;
 mod catalog;
+mod child;
 mod door;
 mod drops;
 mod handshake;
@@ -20,6 +21,7 @@ mod silent;
 mod watcher;
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,24 +30,28 @@ use tokio_util::task::TaskTracker;
 
 pub use self::call::McpBackend;
 pub use self::catalog::Drift;
+pub use self::child::own_program;
+use self::child::{Grounds, Nursery};
 use self::door::Door;
 use self::drops::Drops;
 pub(in crate::backends) use self::link::Lost;
 pub use self::pass::{Offered, PassBackend};
 pub use self::pins::{FilePins, MemoryPins, Pinned, Pins};
 pub use self::server::ServerView;
-use self::server::{Server, Shared};
+use self::server::{Reached, Server, Shared};
 use crate::call::side::ServerEvent;
 use crate::call::{AgentId, UpstreamName};
 use crate::egress::Egress;
 use crate::policy::bind::Catalog;
-use crate::policy::snapshot::{McpServer, Snapshot, Target, Tool};
+use crate::policy::snapshot::{McpServer, Reach, Snapshot, Target, Tool};
 use crate::telemetry::metrics::Metrics;
 
 /// Events that wait for one listener; one that falls behind hears that it has.
 pub const MAX_EVENTS: usize = 1024;
 /// For farewells to servers at the end of the process.
 const FAREWELLS: Duration = Duration::from_secs(2);
+/// The same where children have to end; what stands between goes on with it even without us.
+const LAST_CHILD: Duration = Duration::from_secs(12);
 
 /// What [`Servers`] are made of.
 #[derive(Debug)]
@@ -54,6 +60,8 @@ pub struct Parts {
     /// Where connections live that outlast a call.
     pub runtime: tokio::runtime::Handle,
     pub pins: Arc<dyn Pins>,
+    /// The gateway's own program ([`own_program`]), which stands between it and its children.
+    pub program: PathBuf,
 }
 
 /// All MCP servers of the policy in force.
@@ -65,9 +73,10 @@ pub struct Servers {
 
 impl Servers {
     pub fn new(parts: Parts) -> Arc<Self> {
-        let Parts { metrics, runtime, pins } = parts;
+        let Parts { metrics, runtime, pins, program } = parts;
         let shared = Shared {
             pins,
+            program,
             drops: Arc::new(Drops::new(metrics)),
             events: broadcast::Sender::new(MAX_EVENTS),
             changed: watch::Sender::new(0),
@@ -101,8 +110,11 @@ impl Servers {
             let server = match kept {
                 Some(server) => {
                     server.adopt(rules);
-                    if let Some(door) = server.door() {
-                        door.renew(egress.way(&rules.upstream), response_bytes);
+                    match server.reached() {
+                        Reached::Http(door) => {
+                            door.renew(egress.way(&rules.upstream), response_bytes);
+                        }
+                        Reached::Child(nursery) => nursery.renew(response_bytes),
                     }
                     server
                 }
@@ -122,12 +134,24 @@ impl Servers {
         egress: &Arc<Egress>,
         response_bytes: usize,
     ) -> Arc<Server> {
-        let Shared { tasks, runtime, .. } = &self.shared;
-        let door = server::is_http(rules).then(|| {
-            let way = egress.way(&rules.upstream);
-            Door::new(rules, way, response_bytes, tasks, runtime)
-        });
-        Server::new(rules, door, self.shared.clone())
+        let Shared { tasks, runtime, drops, program, .. } = &self.shared;
+        let reached = match &rules.reach {
+            Reach::Http => {
+                let way = egress.way(&rules.upstream);
+                Reached::Http(Door::new(rules, way, response_bytes, tasks, runtime))
+            }
+            Reach::Child(child) => {
+                let grounds = Grounds {
+                    program: program.clone(),
+                    response_bytes,
+                    drops: drops.clone(),
+                    tasks: tasks.clone(),
+                    runtime: runtime.clone(),
+                };
+                Reached::Child(Nursery::new(&rules.name, &rules.protocol, child, grounds))
+            }
+        };
+        Server::new(rules, reached, self.shared.clone())
     }
 
     /// What each server offers, as last heard; one that was never heard of is missing.
@@ -180,14 +204,16 @@ impl Servers {
         self.named(server).is_some_and(|server| server.approve(tool))
     }
 
-    /// Ends everything: sessions are told farewell.
+    /// Ends everything: sessions are told farewell, and every child is ended with its group.
     pub async fn shutdown(&self) {
         let servers: Vec<_> = self.lock().drain().map(|(_, server)| server).collect();
         for server in &servers {
             server.leave();
         }
         self.shared.tasks.close();
-        if tokio::time::timeout(FAREWELLS, self.shared.tasks.wait()).await.is_err() {
+        let child = |server: &Arc<Server>| matches!(server.reached(), Reached::Child(_));
+        let most = if servers.iter().any(child) { LAST_CHILD } else { FAREWELLS };
+        if tokio::time::timeout(most, self.shared.tasks.wait()).await.is_err() {
             tracing::debug!("farewells to MCP servers were cut short");
         }
     }

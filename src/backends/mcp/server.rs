@@ -2,6 +2,7 @@
 //! It lives as long as the section of the policy that a connection hangs on stays the same.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::catalog::{self, Drift, Offer};
+use super::child::{ChildLink, Nursery, Owner};
 use super::door::Door;
 use super::drops::Drops;
 use super::http::HttpLink;
@@ -42,6 +44,7 @@ const SWEEP: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
     pub(super) pins: Arc<dyn Pins>,
+    pub(super) program: PathBuf,
     pub(super) drops: Arc<Drops>,
     pub(super) events: broadcast::Sender<ServerEvent>,
     pub(super) changed: watch::Sender<u64>,
@@ -77,12 +80,19 @@ pub struct ServerView {
     pub sessions: usize,
 }
 
+/// The way to a server.
+#[derive(Debug)]
+pub(super) enum Reached {
+    Http(Door),
+    Child(Nursery),
+}
+
 #[derive(Debug)]
 pub(super) struct Server {
     name: UpstreamName,
     /// Rules of the policy in force; what a connection hangs on is the same in all of them.
     rules: Mutex<Arc<McpServer>>,
-    door: Option<Door>,
+    reached: Reached,
     pub(super) sessions: Sessions,
     heard: Mutex<Heard>,
     nudged: Notify,
@@ -92,12 +102,12 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(rules: &Arc<McpServer>, door: Option<Door>, shared: Shared) -> Arc<Self> {
+    pub(super) fn new(rules: &Arc<McpServer>, reached: Reached, shared: Shared) -> Arc<Self> {
         let server = Arc::new_cyclic(|this| Self {
             name: rules.name.clone(),
             rules: Mutex::new(rules.clone()),
-            door,
-            sessions: Sessions::default(),
+            reached,
+            sessions: Sessions::new(children(rules)),
             heard: Mutex::default(),
             nudged: Notify::new(),
             stop: CancellationToken::new(),
@@ -117,8 +127,8 @@ impl Server {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn door(&self) -> Option<&Door> {
-        self.door.as_ref()
+    pub(super) fn reached(&self) -> &Reached {
+        &self.reached
     }
 
     /// Another policy in which the section is the same. Pins may be judged by other rules now.
@@ -149,8 +159,9 @@ impl Server {
     }
 
     pub(super) fn blot(&self, text: &mut String) {
-        if let Some(door) = &self.door {
-            door.blots().over_text(text);
+        match &self.reached {
+            Reached::Http(door) => door.blots().over_text(text),
+            Reached::Child(nursery) => nursery.blot(text),
         }
     }
 
@@ -161,16 +172,30 @@ impl Server {
 
     /// The link of an inner session; nothing is opened yet.
     pub(super) fn hold(&self, key: Key) -> Result<Held, Lost> {
-        let Some(door) = &self.door else {
-            return Err(Lost::Unusable(
-                "servers that are child processes are not in this build".into(),
-            ));
-        };
-        let make = |key: &Key| {
-            let drops = self.shared.drops.clone();
-            Link::Http(HttpLink::new(door.clone(), key.declares.clone(), drops))
-        };
-        self.sessions.hold(key, make)
+        match &self.reached {
+            Reached::Http(door) => self.sessions.hold(key, |key| {
+                let drops = self.shared.drops.clone();
+                Link::Http(HttpLink::new(door.clone(), key.declares.clone(), drops))
+            }),
+            Reached::Child(nursery) => {
+                let this = self.this.upgrade();
+                let this = this.ok_or_else(|| Lost::Unusable("the server is left".into()))?;
+                let held = self.sessions.hold(key.of_a_child(), |key| {
+                    let fallback: Arc<dyn Inbound> = match &key.agent {
+                        Some(agent) => Arc::new(Watcher::of(this, agent.clone(), None)),
+                        None => Arc::new(Watcher::of_the_gateway(this)),
+                    };
+                    let (declares, of_one) = (key.declares.clone(), key.agent.is_some());
+                    Link::Child(ChildLink::new(nursery, Owner { declares, fallback, of_one }))
+                });
+                if self.stop.is_cancelled() {
+                    // Whoever came between the end of the others and this would start a child that nobody ends.
+                    self.sessions.close_all();
+                    return Err(Lost::Unusable("the server has left the policy".into()));
+                }
+                held
+            }
+        }
     }
 
     /// A notification that is of no call's own stream.
@@ -235,7 +260,7 @@ impl Server {
     pub(super) fn leave(&self) {
         self.stop.cancel();
         self.sessions.close_all();
-        if let Some(door) = &self.door {
+        if let Reached::Http(door) = &self.reached {
             door.stop().cancel();
         }
     }
@@ -436,7 +461,10 @@ fn with_known(mut catalog: Catalog, known: Option<&Catalog>) -> Catalog {
     catalog
 }
 
-/// Whether a server can be reached by HTTP.
-pub(super) fn is_http(rules: &McpServer) -> bool {
-    matches!(rules.reach, Reach::Http)
+/// How many sessions there may be, where each is a child process.
+fn children(rules: &McpServer) -> Option<usize> {
+    match &rules.reach {
+        Reach::Http => None,
+        Reach::Child(child) => Some(child.children.max(1) as usize),
+    }
 }

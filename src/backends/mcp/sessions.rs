@@ -21,6 +21,8 @@ pub(super) const MAX_SESSIONS: usize = 1024;
 const IDLE: Duration = Duration::from_secs(8 * 3600);
 /// The same for one that belongs to a run, whose end nobody tells.
 const IDLE_OF_RUN: Duration = Duration::from_secs(1800);
+/// The same for a child process.
+const IDLE_OF_CHILD: Duration = Duration::from_secs(600);
 
 /// Who an inner session belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -85,6 +87,11 @@ impl Key {
         Self { agent: None, session: None, run: None, declares: Declares::default() }
     }
 
+    /// The same owner's child: one serves all sessions of its agent.
+    pub(super) fn of_a_child(self) -> Self {
+        Self { session: None, ..self }
+    }
+
     pub(super) fn of(
         agent: &AgentId,
         run: &RunId,
@@ -127,26 +134,46 @@ pub(super) struct Held {
     _held: Arc<()>,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Sessions(Mutex<HashMap<Key, Kept>>);
+#[derive(Debug)]
+pub(super) struct Sessions {
+    kept: Mutex<HashMap<Key, Kept>>,
+    /// Each is a child process, and this is how many there may be.
+    children: Option<usize>,
+}
 
 impl Sessions {
+    pub(super) fn new(children: Option<usize>) -> Self {
+        Self { kept: Mutex::default(), children }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Kept>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who makes room for one more. What a child keeps for its agent is not thrown away for another agent's sake: only
+    /// the gateway's own child goes, which keeps nothing.
+    fn spared(&self, kept: &HashMap<Key, Kept>) -> Option<Key> {
+        let own = Key::of_the_gateway();
+        let of_a_child = self.children.is_some();
+        kept.iter()
+            .filter(|(key, one)| !one.in_use() && (**key == own) == of_a_child)
+            .min_by_key(|(_, one)| one.used)
+            .map(|(key, _)| key.clone())
     }
 
     /// The link of `key`, made where there is none. Nothing is opened by this.
     pub(super) fn hold(&self, key: Key, make: impl FnOnce(&Key) -> Link) -> Result<Held, Lost> {
         let mut kept = self.lock();
-        if !kept.contains_key(&key) && kept.len() >= MAX_SESSIONS {
-            let idle = kept
-                .iter()
-                .filter(|(key, one)| !one.in_use() && **key != Key::of_the_gateway())
-                .min_by_key(|(_, one)| one.used)
-                .map(|(key, _)| key.clone())
-                .ok_or(Lost::Busy)?;
-            if let Some(idle) = kept.remove(&idle) {
-                idle.link.close();
+        let most = self.children.unwrap_or(MAX_SESSIONS);
+        if !kept.contains_key(&key) && kept.len() >= most {
+            if self.children.is_some() && key == Key::of_the_gateway() {
+                // A list is the same whoever asks.
+                let lent = kept.values().max_by_key(|one| one.used).ok_or(Lost::Busy)?;
+                return Ok(Held { link: lent.link.clone(), _held: lent.held.clone() });
+            }
+            let spared = self.spared(&kept).ok_or(Lost::Busy)?;
+            if let Some(spared) = kept.remove(&spared) {
+                spared.link.close();
             }
         }
         let one = kept.entry(key).or_insert_with_key(|key| Kept {
@@ -170,7 +197,11 @@ impl Sessions {
     pub(super) fn sweep(&self) {
         let now = Instant::now();
         self.close_where(|key, one| {
-            let idle = if key.run.is_some() { IDLE_OF_RUN } else { IDLE };
+            let idle = match (self.children, &key.run) {
+                (Some(_), _) => IDLE_OF_CHILD,
+                (None, Some(_)) => IDLE_OF_RUN,
+                (None, None) => IDLE,
+            };
             let gateways_own = *key == Key::of_the_gateway();
             !gateways_own && !one.in_use() && now.saturating_duration_since(one.used) >= idle
         });

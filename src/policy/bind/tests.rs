@@ -7,14 +7,14 @@ use serde_json::json;
 
 use super::*;
 use crate::policy::snapshot::Probe;
-use crate::policy::{LoadOptions, examine_with_servers};
+use crate::policy::{LoadOptions, examine_text};
 
 fn policy(servers: &str, agents: &str) -> Arc<Snapshot> {
     let text = format!(
         "apiVersion: checkrein/v1\nkind: Policy\nmcp_servers:\n{servers}\nagents:\n{agents}\n"
     );
     let options = LoadOptions { offline: true };
-    let examined = examine_with_servers(text.as_bytes(), "p", Path::new("/nowhere"), options);
+    let examined = examine_text(text.as_bytes(), "p", Path::new("/nowhere"), options);
     examined.snapshot.unwrap_or_else(|| panic!("{:?}", examined.problems))
 }
 

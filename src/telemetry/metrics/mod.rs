@@ -321,7 +321,7 @@ impl Metrics {
     pub fn egress_blocked(&self, reason: &'static str) {
         self.egress_blocked.inc(&[reason]);
     }
-    /// unknown_id, too_many_requests, not_wanted, stale_progress, malformed
+    /// unknown_id, too_many_requests, not_wanted, stale_progress, malformed, noise, queue_full
     pub fn mcp_message_dropped(&self, reason: &'static str) {
         self.mcp_dropped.inc(&[reason]);
     }

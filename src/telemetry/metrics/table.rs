@@ -255,7 +255,7 @@ series! {
         "Tools of the MCP server whose definition is not the one that was pinned.";
     MCP_SESSIONS "checkrein_mcp_sessions" Kind::State, [SERVER], "Inner sessions with the MCP server, used or kept for use.";
     MCP_DROPPED "checkrein_mcp_messages_dropped_total" Kind::Counter,
-        [closed!("reason", "unknown_id" "too_many_requests" "not_wanted" "stale_progress" "malformed")],
+        [closed!("reason", "unknown_id" "too_many_requests" "not_wanted" "stale_progress" "malformed" "noise" "queue_full")],
         "Messages of MCP servers that nobody waited for.";
     UNAUTHENTICATED "checkrein_unauthenticated_total" Kind::Counter, [closed!("listener", "data" "admin")],
         "Requests without, or with a wrong, credential.";

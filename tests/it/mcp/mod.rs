@@ -4,6 +4,7 @@
 mod asks;
 mod calls;
 mod catalogs;
+mod children;
 mod doors;
 mod eras;
 mod faults;

@@ -75,7 +75,12 @@ impl Rig {
         let folder = tempfile::tempdir().expect("a folder");
         let metrics = Metrics::new();
         let runtime = tokio::runtime::Handle::current();
-        let parts = back::Parts { metrics: metrics.clone(), runtime, pins };
+        let parts = back::Parts {
+            metrics: metrics.clone(),
+            runtime,
+            pins,
+            program: crate::support::process::PROGRAM.into(),
+        };
         let servers = Servers::new(parts);
         let ledger = Ledger::in_memory();
         let parts = Parts {

@@ -1,7 +1,7 @@
 //! The policies that come with the product, and the schema that editors read.
 
 use checkrein::policy::schema::Schema;
-use checkrein::policy::{LoadOptions, document, examine, examine_with_servers, json_schema};
+use checkrein::policy::{LoadOptions, document, examine, examine_text, json_schema};
 
 use super::{golden, root};
 
@@ -14,7 +14,7 @@ fn shipped_policies_load_without_an_error_or_a_warning() {
         let path = root().join(format!("policies/{name}.yaml"));
         let text = std::fs::read(&path).expect("shipped");
         let file = path.display().to_string();
-        let examined = examine_with_servers(&text, &file, &root(), LoadOptions::default());
+        let examined = examine_text(&text, &file, &root(), LoadOptions::default());
         let worse: Vec<_> = examined
             .problems
             .iter()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use checkrein::policy::snapshot::{
     BackoffMode, BreakerMode, FusePolicy, Identical, OnUnlisted, Per, Snapshot,
 };
-use checkrein::policy::{LoadOptions, examine_with_servers};
+use checkrein::policy::{LoadOptions, examine_text};
 
 use super::{examine, root};
 
@@ -279,7 +279,7 @@ fn the_revision_is_of_the_policy_and_its_schemas_and_of_no_secret() {
     );
     let load = |text: &str| {
         let options = LoadOptions::default();
-        examine_with_servers(text.as_bytes(), "policy.yaml", folder.path(), options)
+        examine_text(text.as_bytes(), "policy.yaml", folder.path(), options)
     };
     let write = |path: &std::path::Path, text: &str| std::fs::write(path, text).expect("written");
     write(&schema, r#"{"type":"object","properties":{}}"#);
@@ -325,7 +325,7 @@ fn a_broken_schema_beside_the_policy_leaves_out_its_tool_alone() {
             std::fs::write(folder.path().join("bad.json"), content).expect("written");
         }
         let examined =
-            examine_with_servers(text.as_bytes(), "p.yaml", folder.path(), LoadOptions::default());
+            examine_text(text.as_bytes(), "p.yaml", folder.path(), LoadOptions::default());
         assert!(examined.problems.iter().any(|p| p.code == "CR1007"), "{content:?}");
         let snapshot = examined.snapshot.expect("the others go on");
         assert!(!snapshot.tools.contains_key("bad") && snapshot.tools.contains_key("good"));
@@ -336,7 +336,7 @@ fn a_broken_schema_beside_the_policy_leaves_out_its_tool_alone() {
     let narrowed =
         text.replace("allow: [\"*\"]", "allow: [\"*\"], constraints: { good: { file: bad.json } }");
     let examined =
-        examine_with_servers(narrowed.as_bytes(), "p.yaml", folder.path(), LoadOptions::default());
+        examine_text(narrowed.as_bytes(), "p.yaml", folder.path(), LoadOptions::default());
     assert!(examined.snapshot.is_none());
 }
 

@@ -2,7 +2,6 @@
 //! legacy one is proven by nothing but an answered `initialize`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -10,24 +9,14 @@ use super::read::Expected;
 use super::session::{Generation, Opened};
 use super::{HttpLink, modern_headers};
 use crate::backends::mcp::door::{Known, Says};
-use crate::backends::mcp::handshake::{self, newest};
-use crate::backends::mcp::link::{Inbound, Lost, Met, Reply};
+use crate::backends::mcp::handshake::{self, Probed, newest};
+use crate::backends::mcp::link::{Inbound, Lost, Reply};
 use crate::backends::mcp::silent::Silent;
 use crate::egress::Ask;
 use crate::mcp::headers::SESSION_ID;
-use crate::mcp::jsonrpc::{self, ErrorReply, Id, UNSUPPORTED_PROTOCOL_VERSION};
+use crate::mcp::jsonrpc::{self, Id};
 use crate::mcp::session::SessionId;
 use crate::mcp::version::{Era, Revision};
-
-/// How long a server may be silent on the question of its era.
-const PROBE: Duration = Duration::from_secs(5);
-
-/// What the question of the era came to.
-enum Probed {
-    Modern(Arc<Met>),
-    /// Perhaps legacy: only `initialize` tells.
-    Perhaps,
-}
 
 impl HttpLink {
     pub(super) async fn begin(&self, generation: &Arc<Generation>) -> Result<Opened, Lost> {
@@ -71,7 +60,7 @@ impl HttpLink {
             more: modern_headers("server/discover", None, Vec::new()),
         };
         let asked = self.ask(generation, "server/discover", params, &says, true);
-        let answer = match tokio::time::timeout(PROBE, asked).await {
+        let answer = match tokio::time::timeout(handshake::PROBE, asked).await {
             Ok(Ok((reply, _))) => reply,
             // Any other refusal, an answer that is none, and silence: perhaps a server that knows no such method.
             Ok(Err(
@@ -80,17 +69,7 @@ impl HttpLink {
             | Err(_) => return Ok(Probed::Perhaps),
             Ok(Err(lost)) => return Err(lost),
         };
-        match answer {
-            Reply::Result(result) => match handshake::discovered(&result, offered) {
-                Ok(Some(met)) if met.revision.era() == Era::Modern => {
-                    Ok(Probed::Modern(Arc::new(met)))
-                }
-                Ok(Some(_)) => Ok(Probed::Perhaps),
-                Ok(None) => Err(no_revision_shared(&result)),
-                Err(_) => Ok(Probed::Perhaps),
-            },
-            Reply::Error(error) => told_by_error(&error, modern, offered),
-        }
+        handshake::probed(&answer, modern, offered)
     }
 
     async fn initialize(
@@ -162,46 +141,4 @@ impl HttpLink {
         };
         Ok((self.read(answer, &expected).await?, session))
     }
-}
-
-/// A modern error proves a modern server; any other one proves nothing.
-fn told_by_error(
-    error: &ErrorReply,
-    modern: Revision,
-    offered: &[Revision],
-) -> Result<Probed, Lost> {
-    let data = error.data.clone().unwrap_or_default();
-    if error.code == UNSUPPORTED_PROTOCOL_VERSION {
-        let supported = data.get("supported").and_then(Value::as_array);
-        let supports = |revision: &Revision| {
-            supported.is_some_and(|texts| texts.iter().any(|text| text == revision.as_str()))
-        };
-        return match offered.iter().find(|revision| supports(revision)) {
-            Some(revision) if revision.era() == Era::Modern => Ok(assumed(*revision)),
-            Some(_) => Ok(Probed::Perhaps),
-            None => Err(no_revision_shared(&data)),
-        };
-    }
-    if jsonrpc::is_modern_code(error.code) {
-        return Ok(assumed(modern));
-    }
-    Ok(Probed::Perhaps)
-}
-
-/// A modern server that would not say what it offers: its lists will.
-fn assumed(revision: Revision) -> Probed {
-    let capabilities = json!({"tools": {}});
-    Probed::Modern(Arc::new(Met { revision, capabilities }))
-}
-
-fn no_revision_shared(told: &Value) -> Lost {
-    let mut supported = told
-        .get("supportedVersions")
-        .or_else(|| told.get("supported"))
-        .map(Value::to_string)
-        .unwrap_or_default();
-    if let Some((end, _)) = supported.char_indices().nth(120) {
-        supported.truncate(end);
-    }
-    Lost::Unusable(format!("the server speaks none of the revisions it is offered: {supported}"))
 }

@@ -1,0 +1,188 @@
+//! A whole gateway in front of servers that are child processes: listed, called, crashing, and gone with the gateway.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::support::process::Process;
+use crate::support::{http, wait_for};
+
+const S: Duration = Duration::from_secs(1);
+/// Patience for programs on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
+/// One server of the policy; its files lie in FOLDER.
+fn server(name: &str, words: &str, more: &str) -> String {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/support/mcp_child.py");
+    let files = ["started", "effects", "heard"].map(|file| format!("{file}=FOLDER/{name}.{file}"));
+    format!(
+        "  {name}:
+    command: [PYTHON, \"-S\", \"-E\", {script}, {files}, {words}]
+    prefix: {name}_
+    {more}
+    tools:
+      echo: {{ effect: read, timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
+      slow: {{ effect: read, timeout: {{ connect: 9s, first_byte: 1s, total: 10s }} }}
+      die_before: {{ effect: read, timeout: {{ connect: 9s, first_byte: 9s, total: 10s }}, retry: {{ max_retries: 0 }} }}
+      effect: {{ timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
+      die_after: {{ timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
+",
+        script = script.display(),
+        files = files.join(", "),
+    )
+}
+
+async fn gateway(servers: &[String]) -> Process {
+    let folder = tempfile::tempdir().expect("a folder");
+    let policy = format!(
+        "apiVersion: checkrein/v1
+kind: Policy
+mcp_servers:
+{}agents:
+  default: {{ allow: [\"*\", kid_effect, kid_die_after] }}
+",
+        servers.concat()
+    );
+    let text =
+        policy.replace("FOLDER", &folder.path().display().to_string()).replace("PYTHON", &python());
+    let file = folder.path().join("policy.yaml");
+    std::fs::write(&file, text).expect("written");
+    Process::start_at(folder, &file, &["--log-level", "debug"], &[]).await
+}
+
+/// The interpreter itself: what stands in the path may be a script.
+fn python() -> String {
+    let asked = std::process::Command::new("python3")
+        .args(["-c", "import sys;print(sys.executable)"])
+        .output();
+    String::from_utf8(asked.expect("Python is there").stdout).expect("a path").trim().to_owned()
+}
+
+fn lines(gateway: &Process, file: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(gateway.folder.path().join(file)).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Those of the server's processes that are there; a zombie is not.
+fn alive(gateway: &Process, name: &str) -> usize {
+    let is_alive = |pid: &String| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+    };
+    lines(gateway, &format!("{name}.started")).iter().filter(|pid| is_alive(pid)).count()
+}
+
+async fn listed(gateway: &Process, tool: &str) {
+    wait_for("the tool", SOON, async || {
+        http::get(gateway.data, "/v1/tools").await.text().contains(tool)
+    })
+    .await;
+}
+
+async fn call(gateway: &Process, run: &str, tool: &str, text: &str) -> (u16, Value) {
+    let body = json!({"text": text}).to_string();
+    let fields = [("content-type", "application/json"), ("checkrein-run", run)];
+    let path = format!("/v1/tools/{tool}");
+    let got = http::request(gateway.data, "POST", &path, &fields, body.as_bytes()).await;
+    (got.status, serde_json::from_str(&got.text()).unwrap_or_default())
+}
+
+#[tokio::test]
+async fn a_write_whose_child_ends_is_unknown_and_not_sent_again() {
+    let gateway = gateway(&[server("kid", "era=legacy", "")]).await;
+    listed(&gateway, "kid_die_after").await;
+    let (_, told) = call(&gateway, "a", "kid_effect", "one").await;
+    assert_eq!(told["ok"], json!(true), "{told}");
+    let (_, told) = call(&gateway, "b", "kid_die_after", "two").await;
+    assert_eq!(told["error"], json!("outcome_unknown"), "{told}");
+    let (_, told) = call(&gateway, "c", "kid_die_after", "two").await;
+    assert_eq!(told["error"], json!("review_required"), "{told}");
+    let (_, told) = call(&gateway, "d", "kid_echo", "three").await;
+    assert_eq!(told["ok"], json!(true), "{told}");
+    assert_eq!(lines(&gateway, "kid.effects"), ["effect one", "die_after two"]);
+}
+
+/// The stdio half of `a_dead_upstream_does_not_spoil_the_list`.
+#[tokio::test]
+async fn a_dead_child_does_not_spoil_the_list() {
+    let absent = "  gone: { command: [no-such-program-here], prefix: gone_, tools: { x: {} } }\n";
+    let servers = [
+        server("mute", "discover=silent, mute", ""),
+        absent.to_owned(),
+        server("kid", "era=modern", ""),
+    ];
+    let gateway = gateway(&servers).await;
+    listed(&gateway, "kid_echo").await;
+    let (_, told) = call(&gateway, "a", "kid_echo", "x").await;
+    assert_eq!(told["ok"], json!(true), "{told}");
+    let scrape = http::get(gateway.health, "/metrics").await.text();
+    for (name, up) in [("kid", 1), ("mute", 0), ("gone", 0)] {
+        let line = format!("checkrein_mcp_server_up{{server=\"{name}\"}} {up}");
+        assert!(scrape.contains(&line), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn bb_m23_calls_of_clients_that_vanish_start_no_more_children_than_the_cap() {
+    let gateway = gateway(&[server("kid", "era=legacy", "children: 2")]).await;
+    listed(&gateway, "kid_echo").await;
+    let mut most = 0;
+    for round in 0..10 {
+        let calls = (0..20).map(|client| {
+            let run = format!("r{client}");
+            let gateway = &gateway;
+            async move {
+                // Half of them go away in the middle of a call that takes long.
+                let tool = if client % 2 == 0 { "kid_echo" } else { "kid_slow" };
+                let text = format!("{round} {client}");
+                let call = call(gateway, &run, tool, &text);
+                let patience = if client % 2 == 0 { SOON } else { S / 20 };
+                tokio::time::timeout(patience, call).await.is_ok()
+            }
+        });
+        let mut answered = 0;
+        for one in futures(calls).await {
+            answered += usize::from(one);
+        }
+        assert!(answered >= 10, "{answered}");
+        most = most.max(alive(&gateway, "kid"));
+    }
+    assert!((1..=2).contains(&most), "{most} children");
+}
+
+/// All at once.
+async fn futures<T>(calls: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut pinned: Vec<_> = calls.map(|call| (Box::pin(call), None)).collect();
+    std::future::poll_fn(|context| {
+        for (call, ended) in pinned.iter_mut().filter(|(_, ended)| ended.is_none()) {
+            if let std::task::Poll::Ready(value) = call.as_mut().poll(context) {
+                *ended = Some(value);
+            }
+        }
+        match pinned.iter().all(|(_, ended)| ended.is_some()) {
+            true => std::task::Poll::Ready(()),
+            false => std::task::Poll::Pending,
+        }
+    })
+    .await;
+    pinned.into_iter().filter_map(|(_, ended)| ended).collect()
+}
+
+#[tokio::test]
+async fn the_gateways_own_end_takes_every_group_along() {
+    for signal in ["TERM", "KILL"] {
+        let mut gateway = gateway(&[server("kid", "deaf, grandchild", "")]).await;
+        listed(&gateway, "kid_echo").await;
+        let (_, told) = call(&gateway, "a", "kid_echo", "x").await;
+        assert_eq!(told["ok"], json!(true), "{told}");
+        assert_eq!(alive(&gateway, "kid"), 4, "the gateway's child and the agent's, with theirs");
+        let began = Instant::now();
+        gateway.signal(signal);
+        gateway.exit().await;
+        wait_for("the end of all", SOON, async || alive(&gateway, "kid") == 0).await;
+        let took = began.elapsed();
+        assert!(took < S * 14, "{signal}: {took:?} {}", gateway.log());
+    }
+}
