@@ -6,6 +6,7 @@ mod admin;
 mod check;
 mod child;
 mod demo;
+mod import;
 mod mcp;
 mod output;
 mod probe;
@@ -58,6 +59,8 @@ enum Verb {
     Mcp(mcp::Args),
     /// Say everything that is wrong with a policy
     Check(check::Args),
+    /// Write what a server offers as part of a policy, for a person to decide on
+    Import(import::Args),
     /// Print the JSON Schema of the policy language
     Schema(schema::Args),
     /// Ask a running gateway whether it is live or ready
@@ -87,6 +90,7 @@ pub fn main() -> ExitCode {
         Verb::Run(args) => run::run(&args),
         Verb::Mcp(args) => mcp::run(&args),
         Verb::Check(args) => check::run(&args),
+        Verb::Import(args) => import::run(&args),
         Verb::Schema(args) => schema::run(&args),
         Verb::Probe(args) => probe::run(&args),
         Verb::Reviews(args) => admin::reviews::run(&args),
@@ -131,6 +135,10 @@ mod tests {
             vec!["checkrein", "run", "-p", "p.yaml", "--workers", "0"],
             vec!["checkrein", "run", "-p", "p.yaml", "--audit", "syslog"],
             vec!["checkrein", "probe", "started"],
+            vec!["checkrein", "import", "mcp"],
+            vec!["checkrein", "import", "mcp", "http://x/", "--", "server"],
+            vec!["checkrein", "import", "mcp", "http://x/", "--header", "X-Key"],
+            vec!["checkrein", "import", "mcp", "http://x/", "--env", "HOME"],
             vec!["checkrein", "mcp"],
             vec!["checkrein", "mcp", "-p", "p.yaml", "--audit", "stdout"],
             vec!["checkrein", "mcp", "-p", "p.yaml", "--gateway", "127.0.0.1:7411"],

@@ -18,12 +18,12 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method};
 
 use self::kinds::{
-    Address, COUNT, Count, Host, MONEY, NAME, Part, RATE, SHARE, SIZE, SchemaSource, SecretRef,
-    Target,
+    Address, COUNT, Count, Host, MONEY, NAME, Part, RATE, SHARE, SIZE, SchemaSource, Target,
 };
 pub use self::mcp::{McpEntry, McpServer};
 pub use self::read::{At, Entries};
 use self::read::{Fields, List, Named, Record, Report, Sensitive, Words};
+pub use self::reference::SecretRef;
 pub use self::remedies::{Idempotency, KeyMode, Probe, QueryArgument, StatusQuery};
 use super::diagnostic::{Mask, Place, Problem};
 use super::quantity::{Money, Rate};

@@ -10,6 +10,7 @@ pub mod compile;
 pub mod diagnostic;
 pub mod document;
 pub mod glob;
+pub mod import;
 pub mod json_schema;
 pub mod lint;
 pub mod material;

@@ -157,7 +157,10 @@ pub(super) fn offer(
         Reach::Child(_) => Transport::Stdio,
     };
     let Judged { tools, mut dropped } = judge_tools(items, transport);
-    dropped.truncate(MAX_TOLD);
+    if dropped.len() > MAX_TOLD {
+        let more = dropped.split_off(MAX_TOLD).len();
+        dropped.push(Dropped { name: "…".into(), reason: format!("{more} more were left out") });
+    }
     let mut offer = Offer { dropped, ..Offer::default() };
     let mut pinned = seen.clone();
     for tool in tools {
