@@ -4,6 +4,8 @@
 //! length over the limits, `NaN` and its kin, member names that serde_json keeps for itself. Numbers keep their
 //! digits and members their order, so that what was validated can be written out again as it was.
 
+mod spelling;
+
 use std::borrow::Cow;
 use std::fmt;
 
@@ -98,12 +100,15 @@ pub fn parse(text: &[u8], limits: Limits) -> Result<Value, JsonFault> {
     };
     let mut reader = serde_json::Deserializer::from_slice(text);
     let parsed = Node { walk: &walk, depth: 0 }.deserialize(&mut reader);
-    let value = match parsed {
+    let mut value = match parsed {
         Ok(value) => value,
         Err(error) => return Err(walk.fault(text, &error)),
     };
     match reader.end() {
-        Ok(()) => Ok(value),
+        Ok(()) => {
+            spelling::restore(text, &mut value);
+            Ok(value)
+        }
         Err(error) => {
             let offset = offset_of(text, &error);
             Err(JsonFault {

@@ -64,10 +64,10 @@ struct Mcp {
     #[arg(long, value_name = "NAME=VARIABLE", group = "credential", conflicts_with = "command", value_parser = pair)]
     header: Option<(String, String)>,
     /// A variable of the program: NAME=TEXT, or NAME to take it from here, which the policy then does too
-    #[arg(long, value_name = "NAME[=TEXT]", requires = "command")]
+    #[arg(long, value_name = "NAME[=TEXT]", conflicts_with = "url")]
     env: Vec<String>,
     /// The directory of the program
-    #[arg(long, value_name = "DIR", requires = "command")]
+    #[arg(long, value_name = "DIR", conflicts_with = "url")]
     cwd: Option<String>,
     /// Fail while anything is left for a person to decide
     #[arg(long)]

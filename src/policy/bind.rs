@@ -13,6 +13,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub(super) use self::definition::listed_http;
+use self::entry::Choice;
 pub use self::entry::Entry;
 pub(super) use self::entry::{literal, rank};
 use super::snapshot::{BrokenTool, McpServer, Snapshot, Target, Tool};
@@ -86,8 +87,9 @@ fn meet<'a>(
     let mut servers: Vec<&Arc<McpServer>> = base.mcp_servers.values().collect();
     servers.sort_by(|a, b| a.name.cmp(&b.name));
     for server in servers {
+        let choice = Choice::among(&server.entries);
         for offered in catalogs.get(&server.name).iter().flat_map(|catalog| &catalog.tools) {
-            let Some(entry) = entry::choose(&server.entries, &offered.own_name) else { continue };
+            let Some(entry) = choice.of(&offered.own_name) else { continue };
             if !entry.expose {
                 continue;
             }

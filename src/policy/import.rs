@@ -6,7 +6,7 @@
 mod text;
 mod tool;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -138,22 +138,21 @@ pub fn judge(base: &Arc<Snapshot>, server: &UpstreamName, heard: &mut Heard) -> 
     let catalog = super::bind::Catalog { tools: heard.tools.clone() };
     let bound = bind(base, &[(server.clone(), Arc::new(catalog))].into());
     let Some(rules) = base.mcp_servers.get(server) else { return false };
-    let by_name = |name: &ToolName| {
-        let of = rules.entries.iter().find(|entry| {
-            entry.exposed_name(&rules.prefix, &entry.pattern).is_ok_and(|exposed| exposed == *name)
-        })?;
-        Some(of.pattern.clone())
-    };
-    let why: BTreeMap<Arc<str>, String> = bound
+    let patterns: HashMap<ToolName, &Arc<str>> = rules
+        .entries
+        .iter()
+        .filter_map(|e| Some((e.exposed_name(&rules.prefix, &e.pattern).ok()?, &e.pattern)))
+        .collect();
+    let why: HashMap<&str, &str> = bound
         .broken_tools
         .iter()
-        .filter_map(|broken| Some((by_name(&broken.name)?, broken.why.clone())))
+        .filter_map(|broken| Some((patterns.get(&broken.name)?.as_ref(), broken.why.as_str())))
         .collect();
     let (kept, broken): (Vec<_>, Vec<_>) =
-        heard.tools.drain(..).partition(|tool| !why.contains_key(&tool.own_name));
+        heard.tools.drain(..).partition(|tool| !why.contains_key(&*tool.own_name));
     heard.tools = kept;
     let told = broken.iter().filter_map(|tool| {
-        why.get(&tool.own_name).map(|why| (tool.own_name.to_string(), why.clone()))
+        why.get(&*tool.own_name).map(|why| (tool.own_name.to_string(), (*why).to_owned()))
     });
     heard.left_out.extend(told);
     !broken.is_empty()

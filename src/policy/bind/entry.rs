@@ -1,5 +1,6 @@
 //! One rule of `mcp_servers.X.tools`, compiled: everything a tool obeys but what only its definition says.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -92,11 +93,30 @@ pub(in crate::policy) fn literal(pattern: &str) -> &str {
     pattern.split(['*', '?']).next().unwrap_or_default()
 }
 
-/// The one entry that applies to a tool.
-pub(super) fn choose<'e>(entries: &'e [Arc<Entry>], own_name: &str) -> Option<&'e Arc<Entry>> {
-    entries
-        .iter()
-        .filter_map(|entry| Some((rank(&entry.pattern, own_name)?, entry)))
-        .max_by_key(|(rank, _)| *rank)
-        .map(|(_, entry)| entry)
+/// Entries of one server, to find the one that applies to a tool. Names are looked up: a server may offer thousands of
+/// tools, and a policy may name them all.
+pub(super) struct Choice<'e> {
+    exact: HashMap<&'e str, &'e Arc<Entry>>,
+    patterns: Vec<&'e Arc<Entry>>,
+}
+
+impl<'e> Choice<'e> {
+    pub(super) fn among(entries: &'e [Arc<Entry>]) -> Self {
+        let (exact, patterns): (Vec<_>, Vec<_>) =
+            entries.iter().partition(|entry| entry.is_exact());
+        let exact = exact.into_iter().map(|entry| (entry.pattern.as_ref(), entry)).collect();
+        Self { exact, patterns }
+    }
+
+    /// The one entry that applies to a tool.
+    pub(super) fn of(&self, own_name: &str) -> Option<&'e Arc<Entry>> {
+        let by_pattern = || {
+            self.patterns
+                .iter()
+                .filter_map(|entry| Some((rank(&entry.pattern, own_name)?, *entry)))
+                .max_by_key(|(rank, _)| *rank)
+                .map(|(_, entry)| entry)
+        };
+        self.exact.get(own_name).copied().or_else(by_pattern)
+    }
 }

@@ -1,6 +1,8 @@
 //! Servers that speak MCP: names that two tools would have, rules of equal rank, keys that one kind of server cannot
 //! honour (CR2004, CR2005, CR2007, CR2014, CR3007, CR3009).
 
+use std::collections::HashMap;
+
 use super::safety::is_public_url;
 use super::shape::{Standing, standing};
 use super::{View, entries};
@@ -260,12 +262,14 @@ fn clashes(view: &View<'_>, problems: &mut Vec<Problem>) {
     let tools = view.document.tools.iter().map(|(name, at)| (name.as_str(), None, at.key));
     let ruled = view.ruled.iter().map(|one| (one.exposed.as_str(), Some(one), one.entry.key));
     let all: Vec<(&str, Option<&Ruled<'_>>, Place)> = tools.chain(ruled).collect();
+    // A server may offer thousands of tools, and a policy may name them all.
+    let mut known: HashMap<&str, usize> = HashMap::with_capacity(all.len());
     for (index, (name, one, place)) in all.iter().enumerate() {
+        let same = *known.entry(name).or_insert(index);
         let Some(one) = one else { continue };
-        let mut before = all.iter().take(index);
         let exact = |name: &str| !is_glob(name);
         if exact(name) {
-            let same = before.find(|(other, _, _)| other == name);
+            let same = all.get(same).filter(|_| same != index);
             if let Some((_, other, first)) = same {
                 let of = other
                     .map_or("`tools`".to_owned(), |other| format!("the server `{}`", other.server));
@@ -279,7 +283,7 @@ fn clashes(view: &View<'_>, problems: &mut Vec<Problem>) {
             continue;
         }
         // A name that is given away exactly stays with its owner; two patterns have no owner.
-        let rival = before.find(|(other, rival, _)| {
+        let rival = all.iter().take(index).find(|(other, rival, _)| {
             rival.is_some_and(|rival| rival.server != one.server)
                 && !exact(other)
                 && globs_meet(other, name)

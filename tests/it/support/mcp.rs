@@ -16,6 +16,8 @@ use tokio::sync::watch;
 pub enum Does {
     /// One JSON body with this result.
     Result(Value),
+    /// The same, written just so.
+    ResultText(String),
     Error(i64, &'static str),
     /// An HTTP status with this body, without running anything.
     Status(u16, &'static str),
@@ -182,6 +184,24 @@ impl ScriptedServer {
     /// Connections break, new ones are refused.
     pub fn stop(&self) {
         self.down.send_replace(());
+    }
+    /// As after a crash: the same address, no session of before.
+    pub async fn restart(&self) {
+        self.stop();
+        let listener = loop {
+            match TcpListener::bind(self.address).await {
+                Ok(listener) => break listener,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        self.book().sessions.clear();
+        self.serve(listener);
+    }
+    /// Forgets what was seen: a long test keeps no book of it.
+    pub fn forget_seen(&self) {
+        let mut book = self.book();
+        book.seen.clear();
+        book.runs.clear();
     }
     /// Lets streams go on that wait at [`Piece::Held`].
     pub fn go(&self) {
@@ -377,6 +397,10 @@ impl ScriptedServer {
         match does {
             Does::Result(result) => {
                 let body = json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string();
+                write(stream, 200, more, "application/json", body.as_bytes()).await
+            }
+            Does::ResultText(result) => {
+                let body = format!(r#"{{"jsonrpc": "2.0", "result": {result}, "id": {id}}}"#);
                 write(stream, 200, more, "application/json", body.as_bytes()).await
             }
             Does::Error(code, words) => {
