@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backends::mcp::{MemoryPins, Parts, ServerView, Servers};
+use crate::backends::mcp::{MemoryPins, Parts, ServerView, Servers, own_program};
 use crate::call::UpstreamName;
 use crate::egress::guard::class_of;
 use crate::egress::{AddressClass, Egress};
@@ -27,6 +27,7 @@ pub(super) fn at(way: &Arc<Snapshot>, name: &UpstreamName) -> Result<Heard, Stri
             metrics: metrics.clone(),
             runtime: tokio::runtime::Handle::current(),
             pins: Arc::new(MemoryPins::default()),
+            program: own_program(),
         };
         let servers = Servers::new(parts);
         servers.adopt(way, &Egress::new(way, None, metrics));
