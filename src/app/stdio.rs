@@ -30,6 +30,7 @@ pub fn run_stdio(
         let known = AgentId::new(agent).ok();
         let known = known.filter(|agent| gateway.engine.snapshot().agents.contains_key(agent));
         let agent = known.ok_or_else(|| StartError::Agent(agent.to_owned()))?;
+        gateway.engine.mcp_settled().await;
         tracing::info!(%agent, "ready on standard streams");
         tokio::select! {
             () = gateway.front_ends.stdio(agent, pipes.lines, pipes.writer) => {}

@@ -3,6 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 use tokio::sync::broadcast;
@@ -76,6 +77,18 @@ impl Engine {
             offers.logging |= pass.logging && has(|o| o.logging);
         }
         offers
+    }
+
+    /// Waits until every server of the policy has been asked for its tools once, and what it said is in force: an agent
+    /// that lists as it starts must not find a gateway that starts too empty. A matter of seconds at most, once.
+    pub async fn mcp_settled(&self) {
+        let Some(servers) = &self.servers else { return };
+        if !servers.are_settled() {
+            servers.settled().await;
+        }
+        if self.edition.load(Ordering::Acquire) < servers.edition() {
+            self.rebind();
+        }
     }
 
     /// Servers that pass anything to this agent, by name.

@@ -19,6 +19,7 @@ mod tests;
 
 pub use crate::layers::state::{CircuitView, NotMoved};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -176,6 +177,8 @@ pub struct Engine {
     servers: Option<Arc<Servers>>,
     /// The policy in force as it was written, without the tools that servers offer. One at a time is put in force.
     base: Mutex<Arc<Snapshot>>,
+    /// Which edition of the servers' catalogs is in force, or a later one.
+    edition: AtomicU64,
 }
 
 impl fmt::Debug for Engine {
@@ -244,6 +247,7 @@ impl Engine {
             build,
             servers,
             base: Mutex::new(base),
+            edition: AtomicU64::new(0),
         });
         engine.metrics.set_state_source(Arc::new(Source(Arc::downgrade(&engine))));
         engine
@@ -264,10 +268,13 @@ impl Engine {
     /// The same policy over what servers offer now. Called when [`Servers::changes`] has risen.
     pub fn rebind(&self) {
         let base = self.base.lock().unwrap_or_else(PoisonError::into_inner);
+        // Read first: what changes meanwhile is bound again.
+        let edition = self.servers.as_ref().map_or(0, |servers| servers.edition());
         let before = self.current.load();
         let snapshot = build::bound(&base, Some(&before.snapshot), self.servers.as_ref());
         self.metrics.relabel(&build::labels(&snapshot));
         self.put_in_force(snapshot, before.egress.as_ref());
+        self.edition.store(edition, Ordering::Release);
     }
 
     /// Metrics know the names by now; state comes before the stacks: they look up both while they are built.

@@ -165,6 +165,24 @@ impl Servers {
         self.shared.changed.subscribe()
     }
 
+    /// What [`Servers::changes`] says now.
+    pub fn edition(&self) -> u64 {
+        *self.shared.changed.borrow()
+    }
+
+    /// Whether every server has been asked for its tools once, or has had its time. At once but after a start and after
+    /// a policy that brings servers.
+    pub fn are_settled(&self) -> bool {
+        self.all().iter().all(|server| server.is_settled())
+    }
+
+    /// Until [`Servers::are_settled`], which is within seconds.
+    pub async fn settled(&self) {
+        for server in self.all() {
+            server.settled().await;
+        }
+    }
+
     /// What becomes known while nobody asks.
     pub fn events(&self) -> broadcast::Sender<ServerEvent> {
         self.shared.events.clone()

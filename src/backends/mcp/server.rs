@@ -37,6 +37,9 @@ const LEAST: Duration = Duration::from_millis(200);
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 /// A subscription that lasted so long was one.
 const SUBSCRIBED: Duration = Duration::from_secs(5);
+/// How long a list waits for a server that has not been heard of since it came into the policy: by HTTP, and as a child
+/// process, which takes its time to start. One that is refused or fails is not waited for any longer.
+const FIRST_WORD: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(10));
 /// How often sessions that nobody uses are looked for.
 const SWEEP: Duration = Duration::from_secs(60);
 
@@ -95,6 +98,9 @@ pub(super) struct Server {
     reached: Reached,
     pub(super) sessions: Sessions,
     heard: Mutex<Heard>,
+    /// The first crawl has ended, well or badly.
+    first: CancellationToken,
+    began: Instant,
     nudged: Notify,
     stop: CancellationToken,
     shared: Shared,
@@ -109,6 +115,8 @@ impl Server {
             reached,
             sessions: Sessions::new(children(rules)),
             heard: Mutex::default(),
+            first: CancellationToken::new(),
+            began: Instant::now(),
             nudged: Notify::new(),
             stop: CancellationToken::new(),
             shared,
@@ -152,6 +160,20 @@ impl Server {
 
     pub(super) fn met(&self) -> Option<Arc<Met>> {
         self.heard().met.clone()
+    }
+
+    /// Whether there is nothing to wait for: it was listed once, could not be, or takes too long.
+    pub(super) fn is_settled(&self) -> bool {
+        self.first.is_cancelled() || Instant::now() >= self.patience()
+    }
+
+    fn patience(&self) -> Instant {
+        let (http, child) = FIRST_WORD;
+        self.began + if is_http(&self.rules()) { http } else { child }
+    }
+
+    pub(super) async fn settled(&self) {
+        drop(tokio::time::timeout_at(self.patience(), self.first.cancelled()).await);
     }
 
     pub(super) fn drops(&self) -> &Drops {
@@ -259,6 +281,7 @@ impl Server {
     /// Leaves the policy, or the process ends.
     pub(super) fn leave(&self) {
         self.stop.cancel();
+        self.first.cancel();
         self.sessions.close_all();
         if let Reached::Http(door) = &self.reached {
             door.stop().cancel();
@@ -303,6 +326,7 @@ impl Server {
                     wait
                 }
             };
+            self.first.cancel();
             self.pause(began, wait).await;
         }
     }

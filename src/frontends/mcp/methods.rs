@@ -86,6 +86,7 @@ impl Mcp {
         method: Method,
         params: Option<&Value>,
     ) -> Result<Answered, RpcError> {
+        self.engine.mcp_settled().await;
         match method {
             Method::Ping => Ok(json!({}).into()),
             Method::SetLevel => self.set_level(asking, params).await,

@@ -50,7 +50,10 @@ pub async fn request(
 
 /// The request as it goes on the wire.
 pub fn bytes_of(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
-    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: gateway\r\nconnection: close\r\n");
+    let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
+    if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+        head.push_str("host: gateway\r\n");
+    }
     if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"))
         && !body.is_empty()
     {

@@ -37,6 +37,7 @@ impl Mcp {
         if let Message::Request(request) = &message
             && request.method == "initialize"
         {
+            self.engine.mcp_settled().await;
             return Ok(self.initialize(came, request));
         }
         let session = self.session(came)?;
