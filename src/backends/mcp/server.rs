@@ -169,7 +169,7 @@ impl Server {
 
     fn patience(&self) -> Instant {
         let (http, child) = FIRST_WORD;
-        self.began + if is_http(&self.rules()) { http } else { child }
+        self.began + if matches!(self.rules().reach, Reach::Http) { http } else { child }
     }
 
     pub(super) async fn settled(&self) {
