@@ -294,10 +294,8 @@ async fn work(
 /// A "no" while the write may still be at the tool is no answer yet: a slow tool would do it afterwards.
 fn early(asked: Asked, ledger: &Ledger, about: Sending, progress: &Progress) -> Asked {
     let before = progress.no_counts_from.is_some_and(|from| Instant::now() < from);
-    match asked {
-        Asked::NotExecuted if before || ledger.exchanges.under_way(&about) => Asked::TooEarly,
-        other => other,
-    }
+    let no = asked == Asked::NotExecuted;
+    if no && (before || ledger.exchanges.under_way(&about)) { Asked::TooEarly } else { asked }
 }
 
 /// The sending, as long as nobody knows what became of it.
