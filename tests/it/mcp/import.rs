@@ -195,3 +195,34 @@ async fn ten_thousand_hostile_tools_are_written_as_writes_or_left_out() {
     let (code, out, err) = verb(&["check", &policy.display().to_string()]).await;
     assert_eq!(code, 0, "{out}{err}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_is_asked_on_its_standard_streams_and_is_gone_afterwards() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/support/mcp_child.py");
+    let script = script.display().to_string();
+    for era in ["legacy", "modern"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let started = folder.path().join("started");
+        let words = [format!("era={era}"), format!("started={}", started.display())];
+        let command = ["python3", "-S", "-E", &*script, &*words[0], &*words[1]];
+        let asked = [
+            "import", "mcp", "--name", "kid", "--env", "PATH", "--env", "LANG=C", "--cwd", "/",
+            "--",
+        ];
+        let (code, part, said) = verb(&[&asked[..], &command[..]].concat()).await;
+        assert_eq!(code, 0, "{said}");
+        assert!(part.contains("command: [\"python3\", \"-S\", \"-E\", "), "{part}");
+        assert!(part.contains("      PATH: { env: \"PATH\" }\n      LANG: \"C\"\n"), "{part}");
+        assert!(part.contains("effect: write"), "{part}");
+        let policy = folder.path().join("policy.yaml");
+        std::fs::write(&policy, around(&part, "")).expect("written");
+        let (code, out, err) = verb(&["check", &policy.display().to_string()]).await;
+        assert_eq!(code, 0, "{out}{err}\n{part}");
+        let lines = std::fs::read_to_string(&started).expect("it has begun");
+        let (pid, rest) = lines.split_once('\n').expect("its pid");
+        assert_eq!(rest, "bye\n", "one child is enough, and it ends by itself");
+        assert!(!Path::new("/proc").join(pid).exists(), "{pid} is left behind");
+    }
+    let (code, out, said) = verb(&["import", "mcp", "--", "/no/such/program"]).await;
+    assert_eq!((code, out.as_str()), (2, ""), "{said}");
+}
