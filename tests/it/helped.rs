@@ -71,7 +71,7 @@ async fn a_no_counts_only_once_the_exchange_is_over() {
     tool.script("/orders", [Reply::Json(r#"{"status":"none"}"#.into())]);
     let gateway = Fixture::new().with(PLAIN, ASKED).start(&tool).await;
     let agent = gateway.agent(Form::OpenaiChat, "r");
-    let began = std::time::Instant::now();
+    let began = tokio::time::Instant::now();
     let answer = agent.call("create_order", "c1", &order("H2")).await.json();
     assert_eq!(answer["executed"], "no", "{answer}");
     // `first_byte` is 500 ms, and for the three seconds of `drain` it might still have acted.

@@ -57,7 +57,7 @@ impl Service<ToolCall> for PassBackend {
             if let Some(progress) = &call.progress {
                 progress.mark(Phase::Ended);
             }
-            let mut passed = passed.map(result::whole);
+            let mut passed = passed.map(|passed| result::whole(&passed));
             if let (Err(failed), Some(server)) = (&mut passed, &server) {
                 server.blot(&mut failed.message);
             }

@@ -68,10 +68,10 @@ pub(super) fn asking(mcp: &McpTool, result: &Value) -> ToolResult {
 }
 
 /// A result of a request that is no call, as it came.
-pub(super) fn whole(result: Value) -> ToolResult {
+pub(super) fn whole(result: &Value) -> ToolResult {
     ToolResult {
         head: None,
-        content: content(&result),
+        content: content(result),
         source: Source::Tool,
         notes: Notes::default(),
     }
