@@ -3,6 +3,8 @@
 //! Answers, metric labels, records and `docs/codes.md` all come from here. The sets are closed: a new code is a
 //! new variant, and every match on it is exhaustive.
 
+use super::ended::INPUT_REQUIRED;
+
 /// Did the operation happen, as far as anyone can know?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Executed {
@@ -142,7 +144,7 @@ pub const OUTCOME_UNKNOWN_HINT: &str =
 
 /// Every value the label `outcome` can have: success words first, then the codes, each name once.
 pub fn outcome_labels() -> Vec<&'static str> {
-    let mut labels = vec!["ok", "replayed", "stale", OUTCOME_UNKNOWN, "abandoned"];
+    let mut labels = vec!["ok", "replayed", "stale", INPUT_REQUIRED, OUTCOME_UNKNOWN, "abandoned"];
     labels.extend(DenyCode::ALL.iter().map(|code| code.as_str()));
     for code in FailCode::ALL {
         if !labels.contains(&code.as_str()) {

@@ -2,7 +2,10 @@
 
 use super::Effect;
 use super::code::{Executed, FailCode};
-use super::outcome::{CallError, Class, Delivery, Denied, Detail, Ended, Failed, Verdict};
+use super::ended::{Came, Ended};
+use super::outcome::{
+    CallError, Class, Delivery, Denied, Detail, Failed, Outcome, ToolResult, Verdict,
+};
 
 /// Only a read whose failure was transient; the further questions are `retry`'s.
 pub fn retryable(effect: Effect, failed: &Failed) -> bool {
@@ -12,10 +15,24 @@ pub fn retryable(effect: Effect, failed: &Failed) -> bool {
 /// What the breaker hears. Our own refusals say nothing about the tool.
 pub fn verdict(ended: &Ended) -> Verdict {
     match ended {
-        Ok(()) => Verdict::Good,
+        Ok(Came::Answer) => Verdict::Good,
+        // Neither an answer nor a failure: the tool has not said yet how it is.
+        Ok(Came::Question) => Verdict::Neutral,
         Err(CallError::Denied(_)) => Verdict::Neutral,
         Err(CallError::Failed(failed)) => failed.health,
         Err(CallError::Unknown(unknown)) => unknown.health,
+    }
+}
+
+/// What is known of the effect of a call that ended so.
+pub fn executed_of(outcome: &Outcome) -> Executed {
+    match outcome {
+        Ok(ToolResult { notes, .. }) => match notes.asks {
+            Some(asks) if asks.after_acting => Executed::Unknown,
+            Some(_) => Executed::No,
+            None => Executed::Yes,
+        },
+        Err(error) => executed(error),
     }
 }
 

@@ -4,6 +4,7 @@ pub mod arguments;
 pub mod batch;
 pub mod code;
 mod content;
+pub mod ended;
 mod evidence;
 pub mod handoff;
 pub mod judge;
@@ -25,19 +26,20 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 pub use arguments::{Arguments, Digest, Malformed};
+pub use ended::{Asks, Came, Ended};
 pub use evidence::Evidence;
 pub use handoff::{EntryOf, Handoff, Sending};
 pub use known::Known;
 pub use names::{AgentId, CallId, CallerKey, PolicyName, RunId, ToolName, UpstreamName};
 pub use operation::{IdempotencyKey, OperationId, SentKey};
 pub use outcome::{
-    CallError, Class, Content, Delivery, Denied, Detail, Dimension, Ended, ErrorClass, Failed,
-    Fault, Form, Head, LimitedBy, Notes, Outcome, Rate, Source, TimedOutBy, ToolResult, Truncated,
+    CallError, Class, Content, Delivery, Denied, Detail, Dimension, ErrorClass, Failed, Fault,
+    Form, Head, LimitedBy, Notes, Outcome, Rate, Source, TimedOutBy, ToolResult, Truncated,
     Unknown, Verdict,
 };
 pub use progress::{Phase, Progress};
 pub use send_gate::{Keeper, SendGate, send_gate};
-pub use side::{Channel, Continuation, NoAnswer, ServerEvent, Side};
+pub use side::{Channel, Continuation, MAX_ROUNDS, NoAnswer, ServerEvent, Side};
 pub use trace::{AttemptNote, Trace};
 
 /// Read or write; declared by the policy, never by a model or a server's hint.
@@ -215,6 +217,13 @@ impl ToolCall {
             Instant::now() + time,
         );
         Some(Self { single_attempt: true, ..call })
+    }
+
+    /// What it goes on with, where it is no call of its own: checked by the front end that gave the question out.
+    /// Answers that came without a state of ours go with a call that is new in all else.
+    pub fn continuation(&self) -> Option<&Continuation> {
+        let brought = self.side.as_ref().and_then(|side| side.continuation.as_deref());
+        brought.filter(|continuation| continuation.round > 0)
     }
 
     /// The parsed arguments, where there are any.

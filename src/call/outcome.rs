@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::code::{DenyCode, FailCode};
+use super::ended::Asks;
 use super::evidence::Evidence;
 use super::known::Known;
 use super::names::{PolicyName, ToolName};
@@ -172,8 +173,8 @@ pub struct Notes {
     pub identical_to: Option<OperationId>,
     /// The tool answered 202: taken on, not necessarily finished.
     pub accepted: bool,
-    /// The server asks for input instead of answering, and has left nothing in flight: no result yet, no failure.
-    pub asks_input: bool,
+    /// The server asks for input instead of answering: no result yet, and no failure.
+    pub asks: Option<Asks>,
 }
 
 /// What a tool answered, after projection and redaction.
@@ -203,9 +204,6 @@ pub enum Form {
 }
 
 pub type Outcome = Result<ToolResult, CallError>;
-/// How a call ended, once the last byte is through.
-pub type Ended = Result<(), CallError>;
-
 #[derive(Debug, Clone)]
 pub enum CallError {
     Denied(Denied),
@@ -464,16 +462,5 @@ impl CallError {
             CallError::Failed(failed) => failed.code.as_str(),
             CallError::Unknown(_) => super::code::OUTCOME_UNKNOWN,
         }
-    }
-}
-
-/// Label of an outcome: `ok`, `replayed`, or the code.
-pub fn outcome_label(outcome: &Outcome) -> &'static str {
-    match outcome {
-        Ok(result) => match result.source {
-            Source::Tool => "ok",
-            Source::Ledger => "replayed",
-        },
-        Err(error) => error.code(),
     }
 }

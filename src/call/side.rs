@@ -54,6 +54,9 @@ impl Default for Side {
     }
 }
 
+/// Continuations of one operation; the next one is refused.
+pub const MAX_ROUNDS: u32 = 10;
+
 /// The answers to what a server asked for, and its own state, restored to the byte.
 #[derive(Debug, Clone)]
 pub struct Continuation {
@@ -62,6 +65,8 @@ pub struct Continuation {
     /// From 1; the first continuation of a call. 0: answers that came without a state of ours, as servers that keep
     /// none take them; in everything else that is a new call.
     pub round: u32,
+    /// Of the write that goes on; 0 of a read. It is sent as this occurrence or not at all.
+    pub occurrence: u32,
     /// A call that waits inside the gateway for these answers (its server speaks a legacy revision).
     pub parked: Option<Arc<str>>,
 }

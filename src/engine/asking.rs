@@ -14,7 +14,7 @@ use super::together::unless_it_panics;
 use super::{Answer, Asker, Engine, Single, suggest};
 use crate::call::batch::Paired;
 use crate::call::code::DenyCode;
-use crate::call::outcome::outcome_label;
+use crate::call::ended::outcome_label;
 use crate::call::{
     Arguments, CallError, CallId, CallerKey, Denied, Detail, Effect, Failed, FrontEnd, Outcome,
     Payload, RunId, Side, TimedOutBy, ToolCall, ToolName, UpstreamName, judge,

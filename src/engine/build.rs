@@ -9,6 +9,7 @@ use tower::ServiceExt;
 use super::routes::{Passes, Routes};
 use crate::backends::Backend;
 use crate::backends::mcp::Servers;
+use crate::call::ended::ended;
 use crate::call::{Effect, ToolCall, Verdict, judge};
 use crate::egress::{Egress, SendError};
 use crate::layers::stack::{
@@ -169,7 +170,7 @@ fn ask(read: &Arc<Tool>, stack: CallService, arguments: Map<String, Value>) -> P
         let answer = call.map(|call| stack.clone().oneshot(call));
         Box::pin(async move {
             match answer {
-                Some(answer) => judge::verdict(&answer.await.map(drop)),
+                Some(answer) => judge::verdict(&ended(&answer.await)),
                 None => Verdict::Neutral,
             }
         })

@@ -281,7 +281,7 @@ fn reached(attempt: &AttemptNote) -> bool {
 /// got through, nothing when we did not try.
 fn connects(ended: &Ended) -> Verdict {
     match ended {
-        Ok(()) | Err(CallError::Unknown(_)) => Verdict::Good,
+        Ok(_) | Err(CallError::Unknown(_)) => Verdict::Good,
         Err(CallError::Denied(_)) => Verdict::Neutral,
         Err(CallError::Failed(failed)) => match failed.error_class {
             ErrorClass::Connect | ErrorClass::Tls | ErrorClass::TimeoutConnect => failed.health,

@@ -29,7 +29,13 @@ impl Gate for Budget {
             call.trace.note().rule = Some("interrupted by a person".into());
             return Err(denied);
         }
-        run.take_call(call.payload.bytes(), Instant::now()).inspect_err(|denied| {
+        let now = Instant::now();
+        let taken = match call.continuation() {
+            // The same call, which was counted when it began.
+            Some(_) => run.go_on(now),
+            None => run.take_call(call.payload.bytes(), now),
+        };
+        taken.inspect_err(|denied| {
             if let Detail::Budget { dimension, .. } = &denied.detail {
                 call.trace.note().rule =
                     Some(format!("runs.{} {}", run.policy().name, dimension.as_str()).into());

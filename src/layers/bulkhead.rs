@@ -79,7 +79,7 @@ impl Permit for BulkheadPermit {
     fn settle(self, ended: &Ended) {
         let time: &CallTime = &self.state.call_time;
         match ended {
-            Ok(()) | Err(CallError::Failed(_) | CallError::Unknown(_)) => {
+            Ok(_) | Err(CallError::Failed(_) | CallError::Unknown(_)) => {
                 time.observe(self.began.elapsed());
             }
             // Refused below: says nothing about how long a call takes.

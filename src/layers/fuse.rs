@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use super::gate::Gate;
-use crate::call::{Denied, ToolCall};
+use crate::call::code::DenyCode;
+use crate::call::{Denied, Detail, MAX_ROUNDS, ToolCall};
 use crate::policy::snapshot::Tool;
 use crate::run::Runs;
 use crate::telemetry::metrics::Metrics;
@@ -18,12 +19,34 @@ pub struct Fuse {
     pub tool: Option<Arc<Tool>>,
 }
 
+/// Label of a call that was asked for input once too often.
+const ROUNDS: &str = "rounds";
+
+impl Fuse {
+    /// A continuation is the same call: no repeat, however often, up to a bound of its own.
+    fn goes_on(&self, call: &ToolCall, round: u32) -> Result<(), Denied> {
+        if round <= MAX_ROUNDS {
+            return Ok(());
+        }
+        self.metrics.tool(call.tool.as_str()).fuse_trip(ROUNDS);
+        call.trace.note().rule = Some(format!("fuse {ROUNDS}").into());
+        let words = format!(
+            "`{}` has asked for input {MAX_ROUNDS} times in one call; it was not called again",
+            call.tool
+        );
+        Err(Denied::new(DenyCode::RepeatBlocked, words).detail(Detail::Fuse { times: MAX_ROUNDS }))
+    }
+}
+
 impl Gate for Fuse {
     type Permit = ();
 
     fn admit(&self, call: &ToolCall) -> Result<(), Denied> {
         // A run that is not open was refused by `budget`.
         let Some(run) = self.runs.get(&call.run) else { return Ok(()) };
+        if let Some(continuation) = call.continuation() {
+            return self.goes_on(call, continuation.round);
+        }
         let volatile = self.tool.as_ref().map_or(&[][..], |tool| &tool.volatile);
         let policy = {
             let inherited = run.policy().fuse;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tower::{Layer, Service};
 
+use crate::call::ended::ended;
 use crate::call::{CallError, Denied, Ended, Outcome, ToolCall, ToolResult};
 use crate::policy::snapshot::Timeouts;
 
@@ -123,11 +124,7 @@ impl<G: Gate, S: Below> Service<ToolCall> for Gated<G, S> {
             if let Ok(result) = &mut outcome {
                 permit.mark(result);
             }
-            let ended = match &outcome {
-                Ok(_) => Ok(()),
-                Err(error) => Err(error.clone()),
-            };
-            permit.settle(&ended);
+            permit.settle(&ended(&outcome));
             outcome
         })
     }

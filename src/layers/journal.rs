@@ -16,8 +16,8 @@ use tower::{Layer, Service};
 use super::gate::Answering;
 use crate::call::code::{DenyCode, FailCode};
 use crate::call::{
-    CallError, Class, Delivery, Denied, EntryOf, Evidence, Failed, IdempotencyKey, Keeper, Outcome,
-    Sending, ToolCall, ToolResult, Trace, Unknown, Verdict, send_gate,
+    CallError, Class, Delivery, Denied, EntryOf, Evidence, Failed, IdempotencyKey, Keeper, Notes,
+    Outcome, Sending, ToolCall, ToolResult, Trace, Unknown, Verdict, send_gate,
 };
 use crate::ledger::{End, Ledger, LedgerError, Ticket};
 use crate::telemetry::metrics::ToolMetrics;
@@ -161,15 +161,33 @@ impl JournalLayer {
         ticket: Ticket,
         sent: bool,
         trace: &Trace,
-        ended: Result<ToolResult, Failed>,
+        mut ended: Result<ToolResult, Failed>,
     ) -> Outcome {
         let key = ticket.key();
-        let (end, outcome) = settle(key, sent, ended);
+        if let Ok(ToolResult { notes: Notes { asks: Some(asks), .. }, .. }) = &mut ended {
+            asks.occurrence = ticket.occurrence();
+        }
+        let (end, mut outcome) = settle(key, sent, ended);
+        let mut known = true;
+        if let End::NotExecuted(failed, _) = &end
+            && ticket.may_have_happened()
+        {
+            // It did not go on; what the tool had done when it asked nobody knows.
+            outcome = Err(unknown(key, failed).into());
+            known = false;
+        }
         let evidence = match &end {
             End::NotExecuted(_, evidence) => Some(evidence.to_string()),
-            End::Executed(_) | End::ExecutedWithError(_) | End::Unknown(_) => None,
+            End::Asked { after_acting: false, .. } => Some(Evidence::InputRequired.to_string()),
+            End::Executed(_)
+            | End::ExecutedWithError(_)
+            | End::Unknown(_)
+            | End::Asked { after_acting: true, .. } => None,
         };
-        let ended = name(&end);
+        let (ended, evidence) = match known {
+            true => (name(&end), evidence),
+            false => (UNKNOWN, None),
+        };
         match self.ledger.finish(ticket, end).await {
             // Fail closed at the end as at the start. The entry stays an intent without an end; what the tool said
             // is told to the log alone, for whoever checks.
@@ -198,10 +216,13 @@ pub fn settle(
     ended: Result<ToolResult, Failed>,
 ) -> (End, Outcome) {
     let failed = match ended {
-        Ok(result) if result.notes.asks_input => {
-            return (End::NotExecuted(asked_for_input(), Evidence::InputRequired), Ok(result));
+        Ok(result) => {
+            let end = match result.notes.asks {
+                Some(asks) => asked_for_input(&result, asks.after_acting),
+                None => End::Executed(Some(result.clone())),
+            };
+            return (end, Ok(result));
         }
-        Ok(result) => return (End::Executed(Some(result.clone())), Ok(result)),
         Err(failed) => failed,
     };
     if !sent {
@@ -221,11 +242,17 @@ pub fn settle(
     }
 }
 
-/// The server wants to be asked again with what it asks for: until then it has done nothing, and a call that never goes
-/// on has not happened.
-fn asked_for_input() -> Failed {
+/// The server wants to be asked again with what it asks for: until then it has done nothing, unless the policy says that
+/// it may have, and a call that never goes on has not happened.
+fn asked_for_input(result: &ToolResult, after_acting: bool) -> End {
+    let (delivery, evidence) = match after_acting {
+        true => (Delivery::Unknown, None),
+        false => (Delivery::Refused, Some(Evidence::InputRequired)),
+    };
     let words = "the tool asked for input, and the call did not go on";
-    Failed::new(FailCode::ToolError, Class::Permanent, Delivery::Refused, Verdict::Neutral, words)
+    let (code, class) = (FailCode::ToolError, Class::Permanent);
+    let why = Failed { evidence, ..Failed::new(code, class, delivery, Verdict::Neutral, words) };
+    End::Asked { result: Box::new(result.clone()), why, after_acting }
 }
 
 /// It happened. A tool's own error is its answer and is kept; a result that was lost, too large or withheld is not.
@@ -253,8 +280,8 @@ pub fn late_answer(
         let (end, _) = settle(*key, true, ended);
         let resolution = match &end {
             End::Executed(_) | End::ExecutedWithError(_) => "happened",
-            End::NotExecuted(..) => "did_not_happen",
-            End::Unknown(_) => return,
+            End::NotExecuted(..) | End::Asked { after_acting: false, .. } => "did_not_happen",
+            End::Unknown(_) | End::Asked { after_acting: true, .. } => return,
         };
         let ended = name(&end);
         let changed = ledger.late(sending, end);
@@ -270,8 +297,8 @@ pub fn late_answer(
 fn name(end: &End) -> &'static str {
     match end {
         End::Executed(_) | End::ExecutedWithError(_) => "executed",
-        End::NotExecuted(..) => "not_executed",
-        End::Unknown(_) => UNKNOWN,
+        End::NotExecuted(..) | End::Asked { after_acting: false, .. } => "not_executed",
+        End::Unknown(_) | End::Asked { after_acting: true, .. } => UNKNOWN,
     }
 }
 

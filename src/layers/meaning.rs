@@ -18,6 +18,7 @@ pub fn intent(tool: &Tool, call: &ToolCall) -> Option<Intent> {
         refuse_identical: write.identical == Identical::Refuse,
         global_scope: write.global_scope,
         ttl: write.ttl,
+        continues: call.continuation().map(|continuation| continuation.occurrence),
     })
 }
 

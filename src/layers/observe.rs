@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use tower::{Layer, Service};
 
 use super::gate::{Answering, Below};
-use crate::call::outcome::outcome_label;
+use crate::call::ended::outcome_label;
 use crate::call::trace::Noted;
 use crate::call::{
     AgentId, CallError, Digest, Effect, Outcome, Source, ToolCall, ToolName, ToolResult, code,
@@ -170,10 +170,7 @@ impl Observer {
         }
         self.count(call, label);
         self.metrics.overhead(duration.saturating_sub(noted.at_tool + noted.backoff));
-        let executed = match &outcome {
-            Ok(_) => code::Executed::Yes,
-            Err(error) => judge::executed(error),
-        };
+        let executed = judge::executed_of(&outcome);
         self.recorder.call(&CallFacts {
             call,
             effect: self.effect(&call.tool),

@@ -172,6 +172,7 @@ impl ReplayLayer {
         call.trace.note().occurrence = ticket.occurrence();
         self.metrics.idempotency(match identical_to {
             Some(_) => "repeated_occurrence",
+            None if call.continuation().is_some() => "continuation",
             None => "miss",
         });
         // The claim goes to `journal`; a gate that refuses on the way drops it, and the operation is free again.

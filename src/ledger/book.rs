@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::ends::Owed;
-use super::entry::{self, Before, Decision, Entry, MAX_OCCURRENCES, State, Stored};
+use super::entry::{self, Before, Decision, Entry, MAX_CALLS, MAX_OCCURRENCES, State, Stored};
 use super::recent::Recent;
 use super::resolver::{Left, Unsettled};
 use super::ticket::{Join, Ticket};
@@ -204,12 +204,31 @@ impl Book {
         let claim = self.claims.fetch_add(1, Ordering::Relaxed);
         let (tell, _) = watch::channel(None);
         let who = (intent.run.clone(), intent.call.clone());
+        let asked = history.iter_mut().find(|entry| entry.occurrence == occurrence);
+        if let Some((entry, before)) = asked.and_then(asked_before) {
+            // Its row, its review and its arguments stand: an unknown write goes on.
+            if entry.calls.len() < MAX_CALLS {
+                entry.calls.push(who);
+            }
+            entry.holder = claim;
+            entry.state = State::Claimed { tell, before: Some(before) };
+            let (book, key) = (self.clone(), intent.operation.key);
+            let may_have_happened = true;
+            return Begin::Fresh(Ticket {
+                book,
+                key,
+                occurrence,
+                claim,
+                identical,
+                may_have_happened,
+            });
+        }
         let arguments = self.keep_arguments(intent);
         match history.last_mut().filter(|entry| entry.occurrence == occurrence) {
             Some(entry) => {
                 let before = match &entry.state {
                     State::NotExecuted { until } => {
-                        Some(Before { until: *until, claim: entry.claim })
+                        Some(Before::NotExecuted { until: *until, claim: entry.claim })
                     }
                     State::Claimed { .. }
                     | State::Intent { .. }
@@ -229,6 +248,7 @@ impl Book {
                 entry.by_arguments = !intent.operation.replays;
                 entry.review = None;
                 entry.claim = claim;
+                entry.holder = claim;
                 entry.state = State::Claimed { tell, before };
             }
             None if !self.take_place() => {
@@ -242,6 +262,7 @@ impl Book {
                 history.push(Entry {
                     occurrence,
                     claim,
+                    holder: claim,
                     tool: intent.tool.clone(),
                     agent: intent.agent.clone(),
                     digest: intent.operation.arguments,
@@ -256,7 +277,14 @@ impl Book {
             }
         }
         let book = self.clone();
-        Begin::Fresh(Ticket { book, key: intent.operation.key, occurrence, claim, identical })
+        Begin::Fresh(Ticket {
+            book,
+            key: intent.operation.key,
+            occurrence,
+            claim,
+            identical,
+            may_have_happened: false,
+        })
     }
 
     fn answer(&self, history: &[Entry], key: IdempotencyKey, occurrence: u32) -> Begun {
@@ -286,7 +314,8 @@ impl Book {
     pub(super) fn unsettled(&self, key: IdempotencyKey) -> Option<Unsettled> {
         let shard = self.shard(key);
         let entry = shard.get(&key)?.last()?;
-        let State::Unknown { since, .. } = &entry.state else { return None };
+        // Of one whose tool waits for input nobody can ask the tool anything but to go on.
+        let State::Unknown { since, asked: false, .. } = &entry.state else { return None };
         Some(Unsettled {
             sending: rows::sending(key, entry),
             digest: entry.digest,
@@ -367,6 +396,13 @@ impl Book {
         let bytes = arguments.map_or(0, Arguments::bytes);
         self.argument_bytes.fetch_sub(bytes, Ordering::AcqRel);
     }
+}
+
+/// An unknown write whose tool waits for input, and what it is again if it does not go on.
+fn asked_before(entry: &mut Entry) -> Option<(&mut Entry, Before)> {
+    let State::Unknown { since, why, asked: true } = &entry.state else { return None };
+    let before = Before::Asked { since: *since, why: why.clone(), calls: entry.calls.len() };
+    Some((entry, before))
 }
 
 fn unwritable() -> Begin {

@@ -8,7 +8,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::book::{Book, held, lock};
-use super::entry::{self, Ended, Entry, MAX_FAILURES, State, Stored};
+use super::entry::{self, Before, Ended, Entry, MAX_FAILURES, State, Stored};
 use super::review::{self, Opened, Resolution, ResolveError, Settled, Verdict, Version};
 use super::ticket::Ticket;
 use super::{End, LedgerError, rows};
@@ -46,7 +46,12 @@ impl Book {
         let mut shard = self.shard(ticket.key);
         let entry = held(&mut shard, ticket).ok_or(LedgerError { doing: "record an intent" })?;
         let State::Claimed { tell, before } = &entry.state else { return Ok(None) };
-        entry.state = State::Intent { tell: tell.clone(), before: *before };
+        // On record as unknown, which binds as an intent does.
+        let on_record = matches!(before, Some(Before::Asked { .. }));
+        entry.state = State::Intent { tell: tell.clone(), before: before.clone() };
+        if on_record {
+            return Ok(None);
+        }
         let row = Box::new(rows::row(ticket.key, entry, Standing::Intent));
         Ok(Some(Change::Put { row, result: None }))
     }
@@ -56,7 +61,7 @@ impl Book {
         let mut shard = self.shard(ticket.key);
         let Some(entry) = held(&mut shard, ticket) else { return };
         if let State::Intent { tell, before } = &entry.state {
-            entry.state = State::Claimed { tell: tell.clone(), before: *before };
+            entry.state = State::Claimed { tell: tell.clone(), before: before.clone() };
         }
     }
 
@@ -67,6 +72,11 @@ impl Book {
             drop(shard);
             return answer(tell, Err(LedgerError { doing: "record an end" }));
         };
+        let nothing = matches!(end, End::NotExecuted(..) | End::Asked { after_acting: false, .. });
+        if nothing && as_asked(entry) {
+            drop(shard);
+            return answer(tell, Ok(()));
+        }
         let (row, result) = rows::ended(ticket.key, entry, &end, None);
         let recorded = entry.calls.len();
         let change = match (&entry.state, &end) {
@@ -76,6 +86,10 @@ impl Book {
                 drop(shard);
                 self.store.append(Change::Put { row, result });
                 return answer(tell, Ok(()));
+            }
+            // The row of one that goes on is there already.
+            (State::Claimed { before: Some(Before::Asked { .. }), .. }, _) => {
+                Change::End { row, result }
             }
             (State::Claimed { .. }, _) => Change::Put { row, result },
             (_, _) => Change::End { row, result },
@@ -103,7 +117,7 @@ impl Book {
         let Some(entry) = held(&mut shard, &ticket) else { return answer(tell, Ok(())) };
         let more = match end {
             End::Executed(_) | End::ExecutedWithError(_) => entry.calls.len() > calls,
-            End::NotExecuted(..) | End::Unknown(_) => false,
+            End::NotExecuted(..) | End::Unknown(_) | End::Asked { .. } => false,
         };
         if !more {
             self.settle_and_tell(entry, ticket.key, end);
@@ -139,7 +153,8 @@ impl Book {
         }
         drop(shard);
         match (end, error) {
-            (End::Unknown(_), _) | (_, StoreError::Refused) => {}
+            (End::Unknown(_) | End::Asked { after_acting: true, .. }, _)
+            | (_, StoreError::Refused) => {}
             (end, StoreError::Full | StoreError::Unavailable(_)) => {
                 let by = Some(nobody("late_answer"));
                 self.owe(Owed { which, change, became: Became::End(end), by });
@@ -239,7 +254,7 @@ impl Book {
         by: &'static str,
         tell: Option<Tell>,
     ) -> bool {
-        if let End::Unknown(_) = end {
+        if let End::Unknown(_) | End::Asked { after_acting: true, .. } = end {
             return false;
         }
         let by = nobody(by);
@@ -328,7 +343,7 @@ impl Book {
             End::ExecutedWithError(failed) => {
                 State::Executed { until, stored: Stored::Error(failed.clone()) }
             }
-            End::NotExecuted(failed, _) => {
+            End::NotExecuted(failed, _) | End::Asked { why: failed, after_acting: false, .. } => {
                 let calls = std::mem::take(&mut entry.calls);
                 let of = |caller| (caller, entry.digest, failed.clone());
                 entry.failures.extend(calls.into_iter().map(of));
@@ -336,11 +351,11 @@ impl Book {
                 entry.failures.drain(..over);
                 State::NotExecuted { until }
             }
-            End::Unknown(failed) => {
+            End::Unknown(failed) | End::Asked { why: failed, after_acting: true, .. } => {
                 let (since, why) = (wall_clock(), failed.message.clone());
                 let caller = entry.calls.first().cloned();
                 entry.review = Some(Opened { since, why: why.clone(), caller, settled: None });
-                State::Unknown { since, why }
+                State::Unknown { since, why, asked: matches!(end, End::Asked { .. }) }
             }
         };
         if entry.by_arguments && !matches!(next, State::Unknown { .. }) {
@@ -370,11 +385,16 @@ impl Book {
             self.store.append(Change::End { row, result });
             return;
         }
+        if as_asked(entry) {
+            return;
+        }
         entry.calls.clear();
-        if let State::Claimed { before: Some(before), .. } = entry.state {
+        if let State::Claimed { before: Some(Before::NotExecuted { until, claim }), .. } =
+            entry.state
+        {
             // Replacing the state drops the sender: who waits hears that the operation is free.
-            entry.claim = before.claim;
-            entry.state = State::NotExecuted { until: before.until };
+            entry.claim = claim;
+            entry.state = State::NotExecuted { until };
             return;
         }
         if let Some(history) = shard.get_mut(&ticket.key) {
@@ -389,6 +409,24 @@ impl Book {
             if empty {
                 shard.remove(&ticket.key);
             }
+        }
+    }
+}
+
+/// Back to the question: what was to go on did not. False: it had not been asked, or nothing is known of it there.
+fn as_asked(entry: &mut Entry) -> bool {
+    let (State::Claimed { before, .. } | State::Intent { before, .. }) = &mut entry.state else {
+        return false;
+    };
+    match before.take() {
+        Some(Before::Asked { since, why, calls }) => {
+            entry.calls.truncate(calls);
+            entry.state = State::Unknown { since, why, asked: true };
+            true
+        }
+        other => {
+            *before = other;
+            false
         }
     }
 }

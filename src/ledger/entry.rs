@@ -41,11 +41,14 @@ pub(super) enum Stored {
     Error(Failed),
 }
 
-/// An earlier attempt had provably done nothing: what the entry is again when nothing comes of this one.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Before {
-    pub(super) until: Instant,
-    pub(super) claim: u64,
+/// What the entry is again when nothing comes of this claim.
+#[derive(Debug, Clone)]
+pub(super) enum Before {
+    /// An earlier attempt had provably done nothing.
+    NotExecuted { until: Instant, claim: u64 },
+    /// The tool asked for input, and may have acted before. Its row stays unknown under the same claim; `calls` of
+    /// the entry were there.
+    Asked { since: SystemTime, why: String, calls: usize },
 }
 
 #[derive(Debug)]
@@ -72,6 +75,8 @@ pub(super) enum State {
     Unknown {
         since: SystemTime,
         why: String,
+        /// Its tool waits for input: who goes on with that very question may.
+        asked: bool,
     },
     /// It happened, and a person undid it.
     Compensated {
@@ -82,8 +87,10 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) occurrence: u32,
-    /// The newest right to send it; a ticket with another one decides nothing.
+    /// Names its row in the store.
     pub(super) claim: u64,
+    /// The newest right to send it; a ticket with another one decides nothing.
+    pub(super) holder: u64,
     pub(super) tool: ToolName,
     pub(super) agent: AgentId,
     pub(super) digest: Digest,
@@ -132,7 +139,7 @@ impl Entry {
     /// True when the ticket with this claim may still decide.
     pub(super) fn held_by(&self, ticket: u64) -> bool {
         match &self.state {
-            State::Claimed { .. } | State::Intent { .. } => self.claim == ticket,
+            State::Claimed { .. } | State::Intent { .. } => self.holder == ticket,
             State::Executed { .. }
             | State::NotExecuted { .. }
             | State::Compensated { .. }
@@ -225,8 +232,43 @@ impl Entry {
     }
 }
 
+/// A call that goes on with an occurrence is that occurrence, and never another one.
+fn goes_on(history: &[Entry], intent: &Intent, occurrence: u32) -> Decision {
+    let found = history.iter().find(|entry| entry.occurrence == occurrence);
+    let (Some(entry), Some(current)) = (found, history.last()) else {
+        return Decision::Refuse(forgotten());
+    };
+    let same = entry.agent == intent.agent && entry.digest == intent.operation.arguments;
+    match &entry.state {
+        State::Claimed { .. } | State::Intent { .. } => entry.join(intent),
+        State::Executed { .. } | State::Compensated { .. } => match same {
+            true => Decision::Answer { occurrence },
+            false if entry.agent == intent.agent => Decision::Refuse(entry.conflict(intent)),
+            false => entry.again_after_executed(intent),
+        },
+        State::Unknown { asked: true, .. } if same => {
+            Decision::Claim { occurrence, identical: false }
+        }
+        State::Unknown { .. } => Decision::Refuse(entry.review(intent)),
+        State::NotExecuted { .. } if current.occurrence == occurrence => {
+            Decision::Claim { occurrence, identical: false }
+        }
+        State::NotExecuted { .. } => Decision::Refuse(forgotten()),
+    }
+}
+
+/// Nothing is known of what a call goes on with: sent, it might happen twice.
+fn forgotten() -> Denied {
+    let message =
+        "the call that this one goes on with is no longer known; nothing was sent, begin it anew";
+    Denied::new(DenyCode::InvalidRequest, message)
+}
+
 /// The one place that says what the same operation again means. `history`: its live occurrences, the current last.
 pub(super) fn decide(history: &[Entry], intent: &Intent) -> Decision {
+    if let Some(occurrence) = intent.continues {
+        return goes_on(history, intent, occurrence);
+    }
     let who = (intent.run.clone(), intent.call.clone());
     // The same call is answered as it was, even when the operation was meant again since.
     // Ids of calls are their agent's own words: those of another agent answer nobody (`write.scope: global`).
@@ -283,6 +325,7 @@ pub(super) fn in_progress(id: OperationId) -> Denied {
 pub(super) fn told(key: IdempotencyKey, end: &End) -> Result<ToolResult, CallError> {
     match end {
         End::Executed(Some(result)) => Ok(from_ledger(result.clone())),
+        End::Asked { result, .. } => Ok((**result).clone()),
         End::Executed(None) => Err(lost().into()),
         End::ExecutedWithError(failed) | End::NotExecuted(failed, _) => Err(failed.clone().into()),
         End::Unknown(failed) => Err(Unknown {

@@ -54,6 +54,8 @@ pub struct Intent {
     pub global_scope: bool,
     /// How long a finished entry answers.
     pub ttl: Duration,
+    /// The call goes on with this occurrence, whose tool asked for input.
+    pub continues: Option<u32>,
 }
 
 /// Answer to a claim.
@@ -79,6 +81,13 @@ pub enum End {
     ExecutedWithError(Failed),
     NotExecuted(Failed, Evidence),
     Unknown(Failed),
+    /// The tool asked for input. Until the call goes on, and where it never does, it is not executed, or by the policy
+    /// unknown (`after_acting`).
+    Asked {
+        result: Box<ToolResult>,
+        why: Failed,
+        after_acting: bool,
+    },
 }
 
 impl End {
@@ -86,6 +95,7 @@ impl End {
     pub fn told(self, key: IdempotencyKey) -> Result<ToolResult, CallError> {
         match self {
             End::Executed(Some(result)) => Ok(result),
+            End::Asked { result, .. } => Ok(*result),
             end @ (End::Executed(None)
             | End::ExecutedWithError(_)
             | End::NotExecuted(..)
@@ -202,7 +212,8 @@ impl Ledger {
     }
 
     /// On record before the answer. Joiners are told. `Err`: the entry is unknown until the store takes the end,
-    /// unless nothing was sent.
+    /// unless nothing was sent. Of a write that goes on and may have happened before ([`Ticket::may_have_happened`])
+    /// "not executed" says nothing: it is as unknown as it was, and may go on again.
     pub async fn finish(&self, ticket: Ticket, end: End) -> Result<(), LedgerError> {
         let (tell, heard) = oneshot::channel();
         crash_point!("ledger: before the end");

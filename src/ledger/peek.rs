@@ -24,6 +24,9 @@ impl Book {
         let history = shard.get_mut(&key)?;
         self.forget_expired(key, history, now);
         let known = match entry::decide(history, intent) {
+            Decision::Claim { occurrence, .. } if is_unknown(history, occurrence) => {
+                Some(Known::Unknown)
+            }
             Decision::Claim { identical, .. } => identical.then_some(Known::Identical),
             Decision::Join { .. } => Some(Known::Running),
             Decision::Answer { occurrence } => answered(history, occurrence),
@@ -37,6 +40,12 @@ impl Book {
         }
         known.map(|known| Peeked { known, own })
     }
+}
+
+/// Its tool asked for input and may have acted before: going on is allowed, and it may have happened.
+fn is_unknown(history: &[Entry], occurrence: u32) -> bool {
+    let found = history.iter().find(|entry| entry.occurrence == occurrence);
+    found.is_some_and(|entry| matches!(entry.state, State::Unknown { .. }))
 }
 
 fn answered(history: &[Entry], occurrence: u32) -> Option<Known> {

@@ -96,7 +96,7 @@ impl fmt::Display for Version {
 
 pub(super) fn version(entry: &Entry) -> Version {
     let open = matches!(entry.state, State::Unknown { .. });
-    Version { occurrence: entry.occurrence, claim: entry.claim, open }
+    Version { occurrence: entry.occurrence, claim: entry.holder, open }
 }
 
 /// How an unknown write became known.

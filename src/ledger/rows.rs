@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::End;
 use super::entry::{Entry, MAX_FAILURES, State, Stored};
 use super::review::{Opened, Settled};
-use crate::call::{IdempotencyKey, Sending, ToolResult};
+use crate::call::{Evidence, IdempotencyKey, Sending, ToolResult};
 use crate::store::{Answer, Resolved, Row, Standing, Which};
 use crate::telemetry::record::wall_clock;
 
@@ -17,7 +17,7 @@ pub(super) fn which(key: IdempotencyKey, entry: &Entry) -> Which {
 
 /// The sending that the entry is about.
 pub(super) fn sending(key: IdempotencyKey, entry: &Entry) -> Sending {
-    Sending { key, occurrence: entry.occurrence, claim: entry.claim }
+    Sending { key, occurrence: entry.occurrence, claim: entry.holder }
 }
 
 /// The entry as it stands, under this standing.
@@ -53,10 +53,15 @@ pub(super) fn ended(
         End::NotExecuted(_, evidence) => {
             (Standing::NotExecuted { evidence: evidence.to_string() }, None)
         }
-        End::Unknown(failed) => (Standing::Unknown { why: failed.message.clone() }, None),
+        End::Asked { after_acting: false, .. } => {
+            (Standing::NotExecuted { evidence: Evidence::InputRequired.to_string() }, None)
+        }
+        End::Unknown(failed) | End::Asked { why: failed, after_acting: true, .. } => {
+            (Standing::Unknown { why: failed.message.clone() }, None)
+        }
     };
     let mut row = row(key, entry, standing);
-    if let End::NotExecuted(failed, _) = end {
+    if let End::NotExecuted(failed, _) | End::Asked { why: failed, after_acting: false, .. } = end {
         let calls = std::mem::take(&mut row.calls);
         let of = |caller| (caller, entry.digest, failed.clone());
         row.failures.extend(calls.into_iter().map(of));
@@ -74,8 +79,11 @@ pub(super) fn entry(row: Row, now: Instant, today: SystemTime) -> Option<Entry> 
     let left = row.ttl.checked_sub(age).filter(|left| !left.is_zero());
     let until = left.map(|left| now + left);
     let state = match row.standing {
-        Standing::Intent => State::Unknown { since: row.changed, why: "crash".into() },
-        Standing::Unknown { why } => State::Unknown { since: row.changed, why },
+        Standing::Intent => {
+            State::Unknown { since: row.changed, why: "crash".into(), asked: false }
+        }
+        // Whoever was asked had a state of a process that is gone.
+        Standing::Unknown { why } => State::Unknown { since: row.changed, why, asked: false },
         Standing::Executed(answer) => {
             let stored = match answer {
                 Answer::Result => Stored::Result,
@@ -88,7 +96,7 @@ pub(super) fn entry(row: Row, now: Instant, today: SystemTime) -> Option<Entry> 
         Standing::Compensated => State::Compensated { until: until? },
     };
     let unknown = match &state {
-        State::Unknown { since, why } => Some((*since, why.clone())),
+        State::Unknown { since, why, .. } => Some((*since, why.clone())),
         State::Claimed { .. }
         | State::Intent { .. }
         | State::Executed { .. }
@@ -104,6 +112,7 @@ pub(super) fn entry(row: Row, now: Instant, today: SystemTime) -> Option<Entry> 
     Some(Entry {
         occurrence: row.which.occurrence,
         claim: row.which.claim,
+        holder: row.which.claim,
         tool: row.tool,
         agent: row.agent,
         digest: row.digest,

@@ -6,7 +6,7 @@ use super::*;
 use crate::call::code::{DenyCode, FailCode};
 use crate::call::operation::{OperationKey, OperationScope, operation};
 use crate::call::pointer::Pointer;
-use crate::call::{Class, Content, Delivery, Detail, Known, Notes, Source, Verdict};
+use crate::call::{Asks, Class, Content, Delivery, Detail, Known, Notes, Source, Verdict};
 use crate::store::{Place, Store};
 use crate::strict_json::Limits;
 use crate::telemetry::metrics::Metrics;
@@ -22,6 +22,8 @@ struct Ask {
     fingerprint: bool,
     refuse_identical: bool,
     global: bool,
+    /// It goes on with this occurrence.
+    continues: Option<u32>,
 }
 
 /// A call of `create_order`, whose order_ref is its fingerprint.
@@ -34,6 +36,7 @@ fn ask(call: &str) -> Ask {
         fingerprint: true,
         refuse_identical: false,
         global: false,
+        continues: None,
     }
 }
 
@@ -65,6 +68,7 @@ fn intent(ask: &Ask) -> Intent {
         refuse_identical: ask.refuse_identical,
         global_scope: ask.global,
         ttl: DAY,
+        continues: ask.continues,
         agent,
     }
 }
@@ -89,6 +93,19 @@ fn not_executed() -> End {
 
 fn unknown() -> End {
     End::Unknown(failed(FailCode::UpstreamTimeout, Delivery::Unknown))
+}
+
+/// The tool wants input before it goes on.
+fn asked(after_acting: bool) -> End {
+    let mut question = result("?");
+    question.notes.asks = Some(Asks { after_acting, ..Asks::default() });
+    let why = failed(FailCode::ToolError, Delivery::Refused);
+    End::Asked { result: Box::new(question), why, after_acting }
+}
+
+/// The same operation, as a call that goes on with an occurrence of it.
+fn going_on(ask: Ask, occurrence: u32) -> Ask {
+    Ask { continues: Some(occurrence), ..ask }
 }
 
 async fn begin(ledger: &Ledger, ask: &Ask) -> Begin {
@@ -428,10 +445,90 @@ async fn bb_w18_a_key_is_of_the_operation_and_its_occurrence_and_of_nothing_else
     assert_eq!(ledger.derived_key(&first, 3), ledger.derived_key(&first, 3));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_call_that_goes_on_is_the_same_occurrence_and_is_answered_once_it_is_done() {
+    for make in [ask, plain] {
+        let ledger = Ledger::in_memory();
+        send(&ledger, &make("c1"), asked(false)).await;
+        assert_eq!(ledger.reviews_open().0.len(), 0);
+        assert!(ledger.peek(&intent(&make("c9"))).is_none(), "it has not happened");
+        let goes_on = going_on(make("c2"), 0);
+        let ticket = fresh(&ledger, &goes_on).await;
+        assert_eq!((ticket.occurrence(), ticket.identical_to()), (0, None));
+        drop(ticket);
+        send(&ledger, &going_on(make("c3"), 0), asked(false)).await;
+        send(&ledger, &going_on(make("c4"), 0), End::Executed(Some(result("7")))).await;
+        // Given back again, from whatever round: the answer, and nothing is sent.
+        for call in ["c5", "c2", "c4"] {
+            assert_eq!(text(replayed(&ledger, &going_on(make(call), 0)).await), "7");
+        }
+        let other = refused(&ledger, &going_on(make("c6"), 1)).await;
+        assert_eq!(other.code, DenyCode::InvalidRequest, "there is no such occurrence");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fresh_call_may_start_over_and_then_the_old_question_is_answered_from_the_ledger() {
+    let ledger = Ledger::in_memory();
+    send(&ledger, &plain("c1"), asked(false)).await;
+    send(&ledger, &plain("c2"), End::Executed(Some(result("1")))).await;
+    assert_eq!(text(replayed(&ledger, &going_on(plain("c3"), 0)).await), "1");
+    // An identical one later is another occurrence, with a question of its own.
+    send(&ledger, &plain("c4"), asked(false)).await;
+    send(&ledger, &going_on(plain("c5"), 1), End::Executed(Some(result("2")))).await;
+    assert_eq!(text(replayed(&ledger, &going_on(plain("c6"), 0)).await), "1");
+    assert_eq!(text(replayed(&ledger, &going_on(plain("c7"), 1)).await), "2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_that_go_on_at_once_are_one_and_a_lost_one_blocks_the_next() {
+    let ledger = Ledger::in_memory();
+    send(&ledger, &ask("c1"), asked(false)).await;
+    let ticket = fresh(&ledger, &going_on(ask("c2"), 0)).await;
+    let begun = begin(&ledger, &going_on(ask("c3"), 0)).await;
+    let Begin::InProgress(join) = begun else { panic!("{begun:?}") };
+    ledger.intend(&ticket).await.expect("held");
+    ledger.finish(ticket, unknown()).await.expect("held");
+    let joined = join.wait(Instant::now() + DAY).await;
+    assert!(matches!(joined, Err(CallError::Unknown(_))), "{joined:?}");
+    for call in ["c2", "c3", "c4"] {
+        let denied = refused(&ledger, &going_on(ask(call), 0)).await;
+        assert_eq!(denied.code, DenyCode::ReviewRequired);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_a_tool_acts_before_it_asks_only_the_call_that_goes_on_gets_through() {
+    let ledger = Ledger::in_memory();
+    send(&ledger, &ask("c1"), asked(true)).await;
+    assert_eq!(ledger.reviews_open().0.len(), 1);
+    for call in ["c1", "c2"] {
+        assert_eq!(refused(&ledger, &ask(call)).await.code, DenyCode::ReviewRequired);
+    }
+    let other = Ask { agent: "b", global: true, ..ask("c2") };
+    assert!(!matches!(begin(&ledger, &going_on(other, 0)).await, Begin::Replay(_)));
+    let goes_on = going_on(ask("c3"), 0);
+    let known = ledger.peek(&intent(&goes_on)).map(|peeked| peeked.known);
+    assert_eq!(known, Some(Known::Unknown));
+    let seen = ledger.reviews(1).remove(0).version;
+    // Refused on its way, or provably not sent: as unknown as before, and it may go on again.
+    drop(fresh(&ledger, &goes_on).await);
+    send(&ledger, &going_on(ask("c4"), 0), not_executed()).await;
+    assert_eq!(refused(&ledger, &ask("c5")).await.code, DenyCode::ReviewRequired);
+    send(&ledger, &going_on(ask("c6"), 0), asked(true)).await;
+    let now = ledger.reviews(1).remove(0).version;
+    assert_ne!(seen, now, "a person who saw it before has not seen this");
+    send(&ledger, &going_on(ask("c7"), 0), End::Executed(Some(result("7")))).await;
+    assert_eq!(ledger.reviews_open().0.len(), 0);
+    assert_eq!(text(replayed(&ledger, &ask("c8")).await), "7");
+    assert_eq!(text(replayed(&ledger, &going_on(ask("c9"), 0)).await), "7");
+}
+
 /// What may happen to two operations, one with a fingerprint and one without.
 #[derive(Debug, Clone)]
 enum Step {
     Ask { plain: bool, call: u8 },
+    GoOn { plain: bool, call: u8, occurrence: u8 },
     Intend { nth: u8 },
     Finish { nth: u8, end: u8 },
     Drop { nth: u8 },
@@ -442,10 +539,13 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => (any::<bool>(), 0..6_u8).prop_map(|(plain, call)| Step::Ask { plain, call }),
+        3 => (any::<bool>(), 6..9_u8, 0..3_u8).prop_map(|(plain, call, occurrence)| {
+            Step::GoOn { plain, call, occurrence }
+        }),
         3 => any::<u8>().prop_map(|nth| Step::Intend { nth }),
-        3 => (any::<u8>(), 0..5_u8).prop_map(|(nth, end)| Step::Finish { nth, end }),
+        4 => (any::<u8>(), 0..7_u8).prop_map(|(nth, end)| Step::Finish { nth, end }),
         1 => any::<u8>().prop_map(|nth| Step::Drop { nth }),
-        1 => (any::<bool>(), 0..5_u8).prop_map(|(plain, end)| Step::Late { plain, end }),
+        1 => (any::<bool>(), 0..7_u8).prop_map(|(plain, end)| Step::Late { plain, end }),
         1 => Just(Step::Sweep),
     ];
     proptest::collection::vec(step, 1..60)
@@ -457,6 +557,8 @@ fn end_of(number: u8) -> End {
         1 => End::Executed(None),
         2 => End::ExecutedWithError(failed(FailCode::ToolError, Delivery::Done)),
         3 => not_executed(),
+        5 => asked(false),
+        6 => asked(true),
         _ => unknown(),
     }
 }
@@ -466,6 +568,8 @@ fn end_of(number: u8) -> End {
 struct Model {
     active: bool,
     unknown: bool,
+    /// The occurrence that may have happened waits for input.
+    asked: bool,
     executed: bool,
     /// Calls that have an end of their own.
     done: HashSet<u8>,
@@ -479,22 +583,31 @@ struct Held {
     ticket: Ticket,
     plain: bool,
     intended: bool,
+    /// What it goes on with may have happened before it was asked: the calls that waited then.
+    was_asked: Option<HashSet<u8>>,
 }
 
 impl Model {
+    /// What was to go on did not: it is as unknown as it was.
+    fn asked_again(&mut self, occurrence: u32, waiting: HashSet<u8>) {
+        self.ended(occurrence, &asked(true));
+        self.waiting = waiting;
+    }
+
     fn ended(&mut self, occurrence: u32, end: &End) {
         self.active = false;
         let ended = std::mem::take(&mut self.waiting);
         match end {
-            End::NotExecuted(..) => {}
+            End::NotExecuted(..) | End::Asked { after_acting: false, .. } => {}
             End::Executed(_) | End::ExecutedWithError(_) => {
                 assert!(self.effects.insert(occurrence), "two effects of one occurrence");
                 self.executed = true;
                 self.done.extend(ended);
             }
-            End::Unknown(_) => {
+            End::Unknown(_) | End::Asked { after_acting: true, .. } => {
                 assert!(self.effects.insert(occurrence), "two effects of one occurrence");
                 self.unknown = true;
+                self.asked = matches!(end, End::Asked { .. });
                 self.waiting = ended;
             }
         }
@@ -522,7 +635,7 @@ async fn play(ledger: Arc<Ledger>, steps: Vec<Step>) {
                         assert!(!model.effects.contains(&ticket.occurrence()));
                         model.active = true;
                         model.waiting.insert(call);
-                        held.push(Held { ticket, plain, intended: false });
+                        held.push(Held { ticket, plain, intended: false, was_asked: None });
                     }
                     Begin::InProgress(_) => {
                         assert!(model.active && !model.done.contains(&call));
@@ -535,6 +648,35 @@ async fn play(ledger: Arc<Ledger>, steps: Vec<Step>) {
                     }
                 }
             }
+            Step::GoOn { plain, call, occurrence } => {
+                let model = models.get_mut(&plain).expect("both are there");
+                let occurrence = u32::from(occurrence);
+                match begin(&ledger, &going_on(make(plain, call), occurrence)).await {
+                    Begin::Fresh(ticket) => {
+                        assert!(!model.active, "two rights to send one operation");
+                        assert_eq!(ticket.occurrence(), occurrence, "it is that one or none");
+                        let was_asked = model.unknown;
+                        assert_eq!(ticket.may_have_happened(), was_asked);
+                        assert!(!was_asked || model.asked, "unknown became retryable");
+                        // What may have happened is there already: it goes on, and is not another effect.
+                        assert_eq!(model.effects.remove(&occurrence), was_asked);
+                        (model.unknown, model.active) = (false, true);
+                        let was_asked = was_asked.then(|| model.waiting.clone());
+                        model.waiting.insert(call);
+                        held.push(Held { ticket, plain, intended: false, was_asked });
+                    }
+                    Begin::InProgress(_) => {
+                        assert!(model.active);
+                        model.waiting.insert(call);
+                    }
+                    // What it goes on with has ended, under whatever call.
+                    Begin::Replay(_) => assert!(model.effects.contains(&occurrence)),
+                    Begin::Refused(denied) if denied.code == DenyCode::ReviewRequired => {
+                        assert!(model.unknown && !model.asked);
+                    }
+                    Begin::Refused(denied) => assert_eq!(denied.code, DenyCode::InvalidRequest),
+                }
+            }
             Step::Intend { nth } => {
                 let count = held.len();
                 if let Some(one) = held.get_mut(usize::from(nth) % count.max(1)) {
@@ -543,18 +685,26 @@ async fn play(ledger: Arc<Ledger>, steps: Vec<Step>) {
                 }
             }
             Step::Finish { nth, end } if !held.is_empty() => {
-                let Held { ticket, plain, .. } = held.swap_remove(usize::from(nth) % held.len());
+                let Held { ticket, plain, was_asked, .. } =
+                    held.swap_remove(usize::from(nth) % held.len());
                 let end = end_of(end);
                 let model = models.get_mut(&plain).expect("both are there");
-                model.ended(ticket.occurrence(), &end);
+                let nothing =
+                    matches!(end, End::NotExecuted(..) | End::Asked { after_acting: false, .. });
+                match was_asked.filter(|_| nothing) {
+                    Some(waiting) => model.asked_again(ticket.occurrence(), waiting),
+                    None => model.ended(ticket.occurrence(), &end),
+                }
                 ledger.finish(ticket, end).await.expect("held");
             }
             Step::Drop { nth } if !held.is_empty() => {
-                let Held { ticket, plain, intended } =
+                let Held { ticket, plain, intended, was_asked } =
                     held.swap_remove(usize::from(nth) % held.len());
                 let model = models.get_mut(&plain).expect("both are there");
                 if intended {
                     model.ended(ticket.occurrence(), &unknown());
+                } else if let Some(waiting) = was_asked {
+                    model.asked_again(ticket.occurrence(), waiting);
                 } else {
                     model.active = false;
                     model.waiting.clear();
@@ -564,7 +714,8 @@ async fn play(ledger: Arc<Ledger>, steps: Vec<Step>) {
             Step::Late { plain, end } => {
                 let model = models.get_mut(&plain).expect("both are there");
                 let end = end_of(end);
-                let settles = model.unknown && !matches!(end, End::Unknown(_));
+                let settles = model.unknown
+                    && !matches!(end, End::Unknown(_) | End::Asked { after_acting: true, .. });
                 let key = intent(&make(plain, 0)).operation.key;
                 assert_eq!(ledger.late(&sent(&ledger, &key), end.clone()), settles);
                 // A late answer counts once it is on record: after all that was handed in before.
@@ -573,7 +724,7 @@ async fn play(ledger: Arc<Ledger>, steps: Vec<Step>) {
                 if settles {
                     model.unknown = false;
                     let ended = std::mem::take(&mut model.waiting);
-                    if matches!(end, End::NotExecuted(..)) {
+                    if matches!(end, End::NotExecuted(..) | End::Asked { .. }) {
                         let latest = model.effects.iter().max().copied();
                         latest.map(|occurrence| model.effects.remove(&occurrence));
                     } else {
@@ -671,6 +822,35 @@ fn person() -> super::Verdict {
 fn order(n: &str, call: &str) -> Ask {
     let text = format!(r#"{{"order_ref":"{n}","qty":1}}"#);
     Ask { arguments: Box::leak(text.into_boxed_str()), ..ask(call) }
+}
+
+#[tokio::test]
+async fn what_a_crash_leaves_of_a_call_that_was_asked_or_went_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ledger = durable(folder.path()).await;
+    send(&ledger, &order("1", "c1"), asked(false)).await;
+    send(&ledger, &order("2", "c1"), asked(true)).await;
+    send(&ledger, &order("3", "c1"), asked(false)).await;
+    send(&ledger, &order("4", "c1"), asked(true)).await;
+    let mut held = Vec::new();
+    for n in ["3", "4"] {
+        let ticket = fresh(&ledger, &going_on(order(n, "c2"), 0)).await;
+        ledger.intend(&ticket).await.expect("held");
+        held.push(ticket);
+    }
+    // The process ends here: no ticket is dropped, no end is written.
+    held.into_iter().for_each(std::mem::forget);
+    let ledger = restarted(ledger, folder.path()).await;
+    // Asked and never gone on with: it may begin anew. Its state died with the process that sealed it.
+    let ticket = fresh(&ledger, &order("1", "c3")).await;
+    assert_eq!(ticket.occurrence(), 0);
+    for n in ["2", "3", "4"] {
+        for again in [order(n, "c3"), going_on(order(n, "c3"), 0)] {
+            assert_eq!(refused(&ledger, &again).await.code, DenyCode::ReviewRequired, "{n}");
+        }
+    }
+    let open: u64 = ledger.reviews_open().0.iter().map(|(_, count)| count).sum();
+    assert_eq!(open, 3);
 }
 
 #[tokio::test]

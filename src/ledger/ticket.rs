@@ -19,6 +19,7 @@ pub struct Ticket {
     pub(super) occurrence: u32,
     pub(super) claim: u64,
     pub(super) identical: bool,
+    pub(super) may_have_happened: bool,
 }
 
 impl Ticket {
@@ -31,6 +32,10 @@ impl Ticket {
     /// What a later word about this very sending is told of.
     pub fn sending(&self) -> Sending {
         Sending { key: self.key, occurrence: self.occurrence, claim: self.claim }
+    }
+    /// It goes on with a write whose tool may have acted before it asked for input.
+    pub fn may_have_happened(&self) -> bool {
+        self.may_have_happened
     }
     /// An identical earlier write had finished.
     pub fn identical_to(&self) -> Option<OperationId> {

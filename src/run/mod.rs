@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use crate::call::code::DenyCode;
-use crate::call::outcome::outcome_label;
+use crate::call::ended::outcome_label;
 use crate::call::turn::LoopState;
 use crate::call::{
     AgentId, CallId, Denied, Digest, Dimension, Outcome, RunId, ToolCall, ToolName, judge,
@@ -135,6 +135,12 @@ impl Run {
     /// result bytes and cost by what is known; wall clock by the clock. A refusal takes nothing of what it names.
     pub fn take_call(&self, argument_bytes: u64, now: Instant) -> Result<(), Denied> {
         self.usage.take_call(&self.policy(), argument_bytes, self.age(now))
+    }
+
+    /// A call that was counted goes on: takes nothing, and refuses where the time is over or what is known only at the
+    /// end is used up.
+    pub fn go_on(&self, now: Instant) -> Result<(), Denied> {
+        self.usage.go_on(&self.policy(), self.age(now))
     }
 
     /// One more message with calls; its number, from 1. Refuses with `budget_exhausted {rounds}`. A message that is
@@ -274,6 +280,8 @@ impl Run {
         self.touch(now);
         // Hashed before the lock is taken: results may be large.
         let result = match (outcome, digest) {
+            // A question is no result: being asked the same again is not the same result again.
+            (Ok(result), Some(_)) if result.notes.asks.is_some() => None,
             (Ok(result), Some(_)) => Some(hash_of(&result.content.bytes)),
             (Ok(_), None) | (Err(_), Some(_) | None) => None,
         };

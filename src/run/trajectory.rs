@@ -17,7 +17,7 @@ pub(crate) const LAST: usize = 224;
 pub struct Step {
     pub call: CallId,
     pub tool: ToolName,
-    /// `call::outcome::outcome_label`.
+    /// `call::ended::outcome_label`.
     pub outcome: &'static str,
     pub duration: Duration,
     pub ended: Instant,

@@ -88,17 +88,22 @@ impl Usage {
         argument_bytes: u64,
         age: Duration,
     ) -> Result<(), Denied> {
-        if age >= policy.wall_clock {
-            return Err(exhausted(Dimension::WallClock, millis(age), millis(policy.wall_clock)));
-        }
-        known(&self.failures, policy.failures, Dimension::Failures)?;
-        known(&self.result_bytes, policy.result_bytes, Dimension::ResultBytes)?;
-        known(&self.cost, policy.cost, Dimension::Cost)?;
+        self.go_on(policy, age)?;
         take(&self.calls, 1, policy.calls)
             .map_err(|(used, limit)| exhausted(Dimension::Calls, used, limit))?;
         take(&self.argument_bytes, argument_bytes, policy.argument_bytes)
             .map_err(|(used, limit)| exhausted(Dimension::ArgumentBytes, used, limit))?;
         Ok(())
+    }
+
+    /// A call goes on that was taken before.
+    pub(crate) fn go_on(&self, policy: &RunPolicy, age: Duration) -> Result<(), Denied> {
+        if age >= policy.wall_clock {
+            return Err(exhausted(Dimension::WallClock, millis(age), millis(policy.wall_clock)));
+        }
+        known(&self.failures, policy.failures, Dimension::Failures)?;
+        known(&self.result_bytes, policy.result_bytes, Dimension::ResultBytes)?;
+        known(&self.cost, policy.cost, Dimension::Cost)
     }
 
     /// One more round of `calls` calls; its number, from 1.

@@ -20,6 +20,8 @@ const OF_THE_SCRAPE: &[&str] = &["namespace", "pod", "job", "instance", "le"];
 /// Outcomes that are the product working: neither a tool's failure nor its answer. A new code must be placed here or
 /// in the lists of rules.yaml.
 const REFUSALS: &[&str] = &[
+    // A question of the tool: no result yet, and neither good nor bad.
+    "input_required",
     "abandoned",
     "unauthenticated",
     "run_unknown",

@@ -8,8 +8,8 @@ use crate::backends::answer;
 use crate::backends::classify::{self, clean, mcp as judge};
 use crate::call::code::FailCode;
 use crate::call::{
-    Class, Content, Delivery, ErrorClass, Evidence, Failed, Form, Notes, Side, Source, ToolResult,
-    Truncated, Verdict,
+    Asks, Class, Content, Delivery, ErrorClass, Evidence, Failed, Form, Notes, Side, Source,
+    ToolResult, Truncated, Verdict,
 };
 use crate::mcp::messages::{self, InputRequired, ResultKind};
 use crate::policy::snapshot::{IsError, McpTool, ResultPolicy, Tool};
@@ -59,11 +59,12 @@ fn broken(why: &str) -> Judged {
 
 /// A result that asks for input, for an agent that can give it.
 pub(super) fn asking(mcp: &McpTool, result: &Value) -> ToolResult {
+    let asks = Asks { after_acting: mcp.asks_after_acting, ..Asks::default() };
     ToolResult {
         head: None,
         content: content(result),
         source: Source::Tool,
-        notes: Notes { asks_input: !mcp.asks_after_acting, ..Notes::default() },
+        notes: Notes { asks: Some(asks), ..Notes::default() },
     }
 }
 

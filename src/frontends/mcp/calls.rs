@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::methods::Answered;
-use super::state::{Bound, Kept, MAX_ROUNDS};
+use super::state::{Bound, Kept};
 use super::wire::{self, RpcError};
 use super::{Asking, Mcp, meta};
 use crate::call::code::DenyCode;
 use crate::call::{
-    Arguments, CallError, CallId, Channel, Content, Continuation, Denied, Form, NoAnswer, Payload,
-    RunId, Side, ToolName,
+    Arguments, CallError, CallId, CallerKey, Channel, Content, Continuation, Denied, Form,
+    NoAnswer, Payload, RunId, Side, ToolName,
 };
 use crate::engine::{Answer, Asker, Single};
 use crate::mcp::jsonrpc::INVALID_PARAMS;
@@ -31,6 +31,13 @@ struct Asked<'p> {
     payload: Payload,
 }
 
+/// What a request goes on with, and whose run and key it has then.
+pub(super) struct GoesOn {
+    run: Option<RunId>,
+    caller_key: Option<CallerKey>,
+    pub(super) continuation: Option<Continuation>,
+}
+
 impl Mcp {
     pub(super) async fn call_tool(
         &self,
@@ -46,27 +53,24 @@ impl Mcp {
         };
         let mut continuation = None;
         if asking.modern() {
-            let (run, goes_on) = self.gone_on(
-                &bound(asking, &call),
-                asked.request_state,
-                asked.input_responses,
-                call.said.run.clone(),
-            )?;
-            call.said.run = run;
-            continuation = goes_on.map(Arc::new);
+            let (state, responses) = (asked.request_state, asked.input_responses);
+            let goes_on =
+                self.gone_on(&bound(asking, &call), state, responses, Some(&call.said))?;
+            (call.said.run, call.said.caller_key) = (goes_on.run, goes_on.caller_key);
+            continuation = goes_on.continuation.map(Arc::new);
         }
         loop {
             let round = continuation.as_ref().map_or(0, |continuation| continuation.round);
-            if round > MAX_ROUNDS {
-                return self.written(asking, &too_many_rounds(asking, &call), None);
-            }
             let (run, mut answer) = self.sent(asking, &call, continuation.take()).await;
             let Some(result) = input_required(&answer) else {
                 return self.written(asking, &answer, run);
             };
+            let occurrence = occurrence_of(&answer);
             if asking.modern() {
-                let sealed =
-                    self.with_our_state(result, &bound(asking, &call), run.as_ref(), round);
+                let caller_key = call.said.caller_key.as_ref();
+                let kept =
+                    Kept { run: run.as_ref(), round, occurrence, caller_key, ..Kept::default() };
+                let sealed = self.with_our_state(result, &bound(asking, &call), &kept);
                 put(&mut answer, &sealed?);
                 return self.written(asking, &answer, run);
             }
@@ -74,8 +78,9 @@ impl Mcp {
                 Ok(responses) => {
                     let state = result.get("requestState").and_then(Value::as_str).map(Arc::from);
                     let parked = parked(&result).map(Arc::from);
-                    let round = round + 1;
-                    continuation = Some(Arc::new(Continuation { responses, state, round, parked }));
+                    let round = round.saturating_add(1);
+                    let goes_on = Continuation { responses, state, round, occurrence, parked };
+                    continuation = Some(Arc::new(goes_on));
                     // What goes on is the same operation, so the same run.
                     call.said.run = run;
                 }
@@ -99,38 +104,43 @@ impl Mcp {
     }
 
     /// What the agent brought to go on with. A state must be one of ours, for this agent, this tool and these
-    /// arguments, and in the run it began in. Answers without one go to the server with a call that is new in all else:
+    /// arguments, in the run it began in and under the key it began with. Answers without one go to the server with a call that is new in all else:
     /// a server that keeps no state takes them (SEP-2322), any other asks again.
     pub(super) fn gone_on(
         &self,
         bound: &Bound<'_>,
         sealed: Option<&str>,
         responses: Option<&Map<String, Value>>,
-        named: Option<RunId>,
-    ) -> Result<(Option<RunId>, Option<Continuation>), RpcError> {
+        said: Option<&meta::Said>,
+    ) -> Result<GoesOn, RpcError> {
         let responses = responses.cloned().map(Value::Object);
+        let named = said.and_then(|said| said.run.as_ref());
+        let key = said.and_then(|said| said.caller_key.as_ref());
         let Some(sealed) = sealed else {
-            let goes_on = responses.map(|responses| Continuation {
+            let continuation = responses.map(|responses| Continuation {
                 responses,
                 state: None,
                 round: 0,
+                occurrence: 0,
                 parked: None,
             });
-            return Ok((named, goes_on));
+            let (run, caller_key) = (named.cloned(), key.cloned());
+            return Ok(GoesOn { run, caller_key, continuation });
         };
         let opened = self.states.open(&self.seal, bound, sealed);
         let opened = opened.filter(|opened| {
-            let named = named.as_ref();
             named.is_none_or(|named| opened.run.as_ref().is_none_or(|run| run == named))
+                && key.is_none_or(|key| opened.caller_key.as_ref() == Some(key))
         });
         let opened = opened.ok_or_else(|| {
             let words =
                 "/requestState: is none that was given for this request, or its time is over";
             RpcError::new(INVALID_PARAMS, words).status(400)
         })?;
-        let run = opened.run.clone().or(named);
+        let run = opened.run.clone().or_else(|| named.cloned());
+        let caller_key = opened.caller_key.clone();
         let responses = responses.unwrap_or_else(|| Value::Object(Map::new()));
-        Ok((run, Some(opened.continuation(responses))))
+        Ok(GoesOn { run, caller_key, continuation: Some(opened.continuation(responses)) })
     }
 
     /// The result that asks for input, with a state of ours in place of the server's.
@@ -138,15 +148,10 @@ impl Mcp {
         &self,
         mut result: Value,
         bound: &Bound<'_>,
-        run: Option<&RunId>,
-        round: u32,
+        kept: &Kept<'_>,
     ) -> Result<Value, RpcError> {
-        let kept = Kept {
-            run,
-            round,
-            server: result.get("requestState").and_then(Value::as_str),
-            parked: parked(&result),
-        };
+        let server = result.get("requestState").and_then(Value::as_str);
+        let kept = Kept { server, parked: parked(&result), ..*kept };
         let sealed = self.states.seal(&self.seal, bound, &kept).ok_or_else(|| {
             RpcError::new(crate::mcp::jsonrpc::INTERNAL_ERROR, "no state could be made")
         })?;
@@ -274,10 +279,10 @@ fn refused(asking: &Asking, call: &Asked<'_>, denied: Denied) -> Answer {
     }
 }
 
-fn too_many_rounds(asking: &Asking, call: &Asked<'_>) -> Answer {
-    let words =
-        format!("this call has asked for input {MAX_ROUNDS} times; nothing further was sent");
-    refused(asking, call, Denied::new(DenyCode::RepeatBlocked, words))
+/// The occurrence of the write that goes on with the agent's answers; 0 of a read.
+fn occurrence_of(answer: &Answer) -> u32 {
+    let asks = answer.outcome.as_ref().ok().and_then(|result| result.notes.asks);
+    asks.map_or(0, |asks| asks.occurrence)
 }
 
 /// The result, where a server wants input before it goes on.

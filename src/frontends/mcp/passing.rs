@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 
 use super::calls::{asker, bad_params, side};
 use super::methods::{Answered, finished, unknown_method};
-use super::state::{Bound, MAX_ROUNDS};
+use super::state::{Bound, Kept};
 use super::wire::{OUTCOME, RpcError, Wire, outcome_of, wire_of};
 use super::{Asking, Mcp, lists, meta};
 use crate::call::code::DenyCode;
-use crate::call::{CallError, Denied, Digest};
+use crate::call::{CallError, Denied, Digest, MAX_ROUNDS};
 use crate::engine::mcp::{Offers, PassError, PassMethod};
 use crate::frontends::render;
 use crate::mcp::jsonrpc::{self, INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND};
@@ -102,7 +102,7 @@ impl Mcp {
             && asking.modern()
         {
             let (state, responses) = (read.request_state, read.input_responses);
-            continuation = self.gone_on(bound, state, responses, None)?.1;
+            continuation = self.gone_on(bound, state, responses, None)?.continuation;
         }
         let round = continuation.as_ref().map_or(0, |continuation| continuation.round);
         if round > MAX_ROUNDS {
@@ -113,7 +113,7 @@ impl Mcp {
         if ResultKind::of(&result) == ResultKind::InputRequired
             && let Some(bound) = bound
         {
-            result = self.with_our_state(result, &bound, None, round)?;
+            result = self.with_our_state(result, &bound, &Kept { round, ..Kept::default() })?;
         }
         to_agent(&mut result);
         let result = match result {

@@ -8,13 +8,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::seal::{Seal, Use};
-use crate::call::{AgentId, Continuation, Digest, RunId};
+use crate::call::{AgentId, CallerKey, Continuation, Digest, RunId};
 use crate::strict_json::{self, Limits};
 
 /// How long a person may take to answer.
 pub(super) const VALID: Duration = Duration::from_secs(3600);
-/// Continuations of one operation.
-pub(super) const MAX_ROUNDS: u32 = 10;
 /// The form of what is sealed.
 const VERSION: u64 = 1;
 
@@ -35,6 +33,10 @@ pub(super) struct Opened {
     pub(super) run: Option<RunId>,
     /// Of the request that it continues; 0 is the first one.
     pub(super) round: u32,
+    /// Of the write that goes on.
+    occurrence: u32,
+    /// The key of the agent's code, which names its operation.
+    pub(super) caller_key: Option<CallerKey>,
     /// A call that waits inside the gateway.
     pub(super) parked: Option<Arc<str>>,
     state: Option<Arc<str>>,
@@ -42,7 +44,13 @@ pub(super) struct Opened {
 
 impl Opened {
     pub(super) fn continuation(self, responses: Value) -> Continuation {
-        Continuation { responses, state: self.state, round: self.round + 1, parked: self.parked }
+        Continuation {
+            responses,
+            state: self.state,
+            round: self.round.saturating_add(1),
+            occurrence: self.occurrence,
+            parked: self.parked,
+        }
     }
 }
 
@@ -54,11 +62,13 @@ pub(super) struct States {
 }
 
 /// What goes into a state.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Kept<'a> {
     pub(super) run: Option<&'a RunId>,
     /// Of the request that is answered with it.
     pub(super) round: u32,
+    pub(super) occurrence: u32,
+    pub(super) caller_key: Option<&'a CallerKey>,
     pub(super) server: Option<&'a str>,
     pub(super) parked: Option<&'a str>,
 }
@@ -82,6 +92,8 @@ impl States {
             "digest": bound.digest.short_hex(32),
             "run": kept.run.map(RunId::as_str),
             "round": kept.round,
+            "occurrence": kept.occurrence,
+            "key": kept.caller_key.map(CallerKey::as_str),
             "until": self.now().saturating_add(valid),
             "state": kept.server,
             "parked": kept.parked,
@@ -107,6 +119,8 @@ impl States {
         Some(Opened {
             run: text("run").and_then(|run| RunId::new(run).ok()),
             round: number("round").and_then(|round| u32::try_from(round).ok())?,
+            occurrence: number("occurrence").and_then(|number| u32::try_from(number).ok())?,
+            caller_key: text("key").and_then(|key| CallerKey::new(key).ok()),
             parked: text("parked").map(Arc::from),
             state: text("state").map(Arc::from),
         })
@@ -128,13 +142,23 @@ mod tests {
             digest: Digest::of(digest.as_bytes()),
         };
         let run = RunId::new("r1").expect("id");
-        let kept = Kept { run: Some(&run), round: 2, server: Some("s\u{e9}\"1"), parked: None };
+        let key = CallerKey::new("k1").expect("key");
+        let kept = Kept {
+            run: Some(&run),
+            round: 2,
+            occurrence: 4,
+            caller_key: Some(&key),
+            server: Some("s\u{e9}\"1"),
+            parked: None,
+        };
         let sound = bound(&one, "tools/call", "pay", "{}");
         let sealed = states.seal(&seal, &sound, &kept).expect("sealed");
         let opened = states.open(&seal, &sound, &sealed).expect("opens");
         assert_eq!((opened.run.clone(), opened.round), (Some(run), 2));
+        assert_eq!(opened.caller_key, Some(key));
         let goes_on = opened.continuation(json!({"k": 1}));
-        assert_eq!((goes_on.round, goes_on.state.as_deref()), (3, Some("s\u{e9}\"1")));
+        assert_eq!((goes_on.round, goes_on.occurrence), (3, 4));
+        assert_eq!(goes_on.state.as_deref(), Some("s\u{e9}\"1"));
         for other in [
             bound(&two, "tools/call", "pay", "{}"),
             bound(&one, "prompts/get", "pay", "{}"),

@@ -25,6 +25,7 @@ fn intent() -> Intent {
         refuse_identical: false,
         global_scope: false,
         ttl: Duration::from_secs(60),
+        continues: None,
         agent,
         tool,
     }

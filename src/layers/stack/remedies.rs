@@ -61,6 +61,8 @@ pub(super) fn hands(
 fn again(way: CallService, call: ToolCall) -> Doing<Resent> {
     Box::pin(async move {
         match way.oneshot(call).await {
+            // What a second sending is asked says nothing of what the first one did.
+            Ok(result) if result.notes.asks.is_some() => Resent::Refused,
             Ok(result) => Resent::Known(End::Executed(Some(result))),
             Err(CallError::Denied(denied)) => Resent::Held(denied.retry_after),
             Err(CallError::Unknown(unknown)) => {

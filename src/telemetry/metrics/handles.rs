@@ -136,7 +136,7 @@ impl ToolMetrics {
         }
     }
 
-    /// `outcome`: `call::outcome::outcome_label`, or `abandoned`.
+    /// `outcome`: `call::ended::outcome_label`, or `abandoned`.
     pub fn call(&self, outcome: &'static str, duration: Duration) {
         self.calls.inc(&[outcome]);
         self.duration.observe(duration.as_secs_f64());
@@ -201,7 +201,7 @@ impl ToolMetrics {
     pub fn review_resolved(&self, resolution: &'static str, by: &'static str) {
         self.reviews_resolved.inc(&[resolution, by]);
     }
-    /// same_failures, same_results
+    /// same_failures, same_results, rounds
     pub fn fuse_trip(&self, kind: &'static str) {
         self.fuse_trips.inc(&[kind]);
     }

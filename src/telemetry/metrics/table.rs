@@ -151,7 +151,7 @@ series! {
     WATCH_DEGRADED "checkrein_policy_watch_degraded" Kind::Gauge, [],
         "1 when the policy file is itself a mount point (subPath), which never sees an update.";
     TOOL_CALLS "checkrein_tool_calls_total" Kind::Counter, [TOOL, OUTCOME],
-        "Calls, each once: ok, replayed, or the code of the refusal or failure. Names no tool has count as _unknown.";
+        "Calls, each once: ok, replayed, input_required (the tool asks before it goes on), or the code of the refusal or failure. Names no tool has count as _unknown.";
     AGENT_CALLS "checkrein_agent_calls_total" Kind::Counter, [AGENT, OUTCOME],
         "The same calls, by agent.";
     CALL_DURATION "checkrein_tool_call_duration_seconds" Kind::Histogram(CALL_BUCKETS), [TOOL],
@@ -209,7 +209,7 @@ series! {
         [closed!("reason", "missing_id" "duplicate_id" "reused_id" "too_many" "too_large" "bad_json")],
         "Assistant messages refused whole; nothing of them was run.";
     #[writes] IDEMPOTENCY "checkrein_idempotency_lookups_total" Kind::Counter,
-        [TOOL, closed!("result", "miss" "replay" "join" "conflict" "unknown" "repeated_occurrence")],
+        [TOOL, closed!("result", "miss" "replay" "join" "conflict" "unknown" "repeated_occurrence" "continuation")],
         "Writes looked up in the ledger, by what was found.";
     #[writes] WRITE_ENDS "checkrein_write_ends_total" Kind::Counter,
         [TOOL, closed!("end", "executed" "not_executed" "unknown")],
@@ -239,7 +239,7 @@ series! {
         [AGENT, Label { name: "budget", values: Values::Closed(|| Dimension::ALL.iter().map(|d| d.as_str()).collect()) }],
         "Refusals because a budget of the run was spent.";
     FUSE_TRIPS "checkrein_repeat_fuse_trips_total" Kind::Counter,
-        [TOOL, closed!("kind", "same_failures" "same_results")],
+        [TOOL, closed!("kind", "same_failures" "same_results" "rounds")],
         "Calls refused because the same call had failed, or changed nothing, too often in its run.";
     RESULT_BYTES "checkrein_result_bytes_total" Kind::Counter, [TOOL], "Bytes of results handed to agents.";
     RESULTS_TRUNCATED "checkrein_results_truncated_total" Kind::Counter, [TOOL], "Results cut to the tool's limit.";

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use checkrein::call::code::FailCode;
+use checkrein::call::ended::ended;
 use checkrein::call::{
     AgentId, Arguments, CallError, CallId, Class, Content, Delivery, Denied, Digest, Effect,
     ErrorClass, Evidence, Failed, FrontEnd, Notes, Outcome, Payload, Phase, PolicyName, RunId,
@@ -507,7 +508,7 @@ impl Rig {
             let way = ProbeWay(Arc::new(move || {
                 let call = ToolCall::of_the_gateway(&read, serde_json::Map::new(), total);
                 let answer = stack.clone().oneshot(call.expect("sound names"));
-                Box::pin(async move { judge::verdict(&answer.await.map(drop)) })
+                Box::pin(async move { judge::verdict(&ended(&answer.await)) })
             }));
             gates.state.tool(tool).probe.set(way).expect("set once");
         }

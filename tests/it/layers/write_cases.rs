@@ -265,6 +265,7 @@ async fn a_write_that_cannot_be_recorded_is_not_sent() {
         refuse_identical: false,
         global_scope: false,
         ttl: S,
+        continues: None,
     };
     // The claim is of another ledger: this one cannot record it.
     let begun = Ledger::in_memory().begin(intent).await.expect("a claim");

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use checkrein::call::Continuation;
 use checkrein::policy::snapshot::MayAsk;
 use serde_json::{Value, json};
 
@@ -108,49 +107,4 @@ async fn a_modern_server_that_needs_input_is_answered_by_a_legacy_agent_on_its_o
     server.script("make", [Does::Result(needs)]);
     let got = rig.call("make", r#"{}"#).await;
     assert_eq!(ended(&got.outcome), ("tool_error", "no"));
-}
-
-#[tokio::test]
-async fn a_continuation_is_not_a_repeat() {
-    let server =
-        ScriptedServer::modern(vec![tool("look", json!({})), tool("make", json!({}))]).await;
-    let needs = json!({
-        "resultType": "input_required",
-        "inputRequests": {"k": {"method": "elicitation/create", "params": {"message": "?"}}},
-        "requestState": "their state",
-    });
-    let done = json!({"resultType": "complete", "content": []});
-    server.script("make", [Does::Result(needs.clone()), Does::Result(done.clone())]);
-    let mut stand = stands("srv", &server);
-    stand.may_ask = MayAsk { elicitation: true, ..MayAsk::default() };
-    let rig = Rig::ready(&[stand]).await;
-    let ear = Arc::new(Ear::default());
-    let asks = |continuation| {
-        let mut asks = side("", &ear);
-        (asks.session, asks.modern, asks.continuation) = (None, true, continuation);
-        asks.capabilities = Arc::new(json!({"elicitation": {}}));
-        asks
-    };
-    let first = rig.call_as("default", Some(asks(None)), "make", "{}").await;
-    assert_eq!(parsed(&text(&first.outcome)), needs);
-    let answers = Continuation {
-        responses: json!({"k": {"action": "accept"}}),
-        state: Some("their state".into()),
-        round: 1,
-        parked: None,
-    };
-    let went_on = asks(Some(Arc::new(answers)));
-    let second = rig.call_as("default", Some(went_on), "make", "{}").await;
-    assert_eq!(parsed(&text(&second.outcome)), done);
-    let sent = server.of("tools/call").remove(1);
-    assert_eq!(sent.body["params"]["inputResponses"], json!({"k": {"action": "accept"}}));
-    assert_eq!(sent.body["params"]["requestState"], "their state");
-    let meta = &sent.body["params"]["_meta"];
-    assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"], json!({"elicitation": {}}));
-    let scrape = rig.metrics.encode();
-    for end in ["executed", "not_executed"] {
-        let line = format!(r#"checkrein_write_ends_total{{end="{end}",tool="make"}} 1"#);
-        assert!(scrape.contains(&line), "{line}: {scrape}");
-    }
-    assert_eq!(rig.reviews(), 0);
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use checkrein::call::Side;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -150,5 +151,54 @@ async fn what_a_server_answers_decides_what_is_known_of_a_write() {
         let got = rig.call("make", &format!(r#"{{"n":{n}}}"#)).await;
         assert_eq!(ended(&got.outcome), (code, executed), "{does:?}: {:?}", got.outcome);
         assert_eq!(evidence(&got.outcome), proof, "{does:?}");
+    }
+}
+
+#[tokio::test]
+async fn bb_m12_the_answer_is_found_by_its_id_and_what_comes_before_it_goes_where_it_belongs() {
+    let server = legacy().await;
+    let log = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}});
+    let foreign = json!({"jsonrpc": "2.0", "id": 999_999, "result": {"content": [{"type": "text", "text": "not ours"}]}});
+    let pieces = vec![
+        Piece::Message(log),
+        Piece::Progress(json!({"progress": 1})),
+        Piece::Message(foreign),
+        Piece::Answer(answer()),
+    ];
+    server.script("make", [Does::Stream(pieces)]);
+    let rig = Rig::ready(&[stands("srv", &server)]).await;
+    let ear = std::sync::Arc::new(super::rig::Ear::default());
+    let asks = Side { progress: true, ..super::rig::side("s", &ear) };
+    let got = rig.call_as("default", Some(asks), "make", "{}").await;
+    assert_eq!(text(&got.outcome), answer().to_string());
+    assert_eq!(ear.told("notifications/progress"), [json!({"progress": 1})]);
+    assert!(ear.told("notifications/message").is_empty(), "the policy passes no logs");
+    let again = rig.call("make", "{}").await;
+    assert_eq!(ended(&again.outcome).0, "ok", "nothing of it was unknown");
+}
+
+#[tokio::test]
+async fn bb_a14_a_server_that_is_full_or_down_never_makes_its_tools_unknown() {
+    let server = legacy().await;
+    let full = || Does::Status(503, "no place is free");
+    server.script("look", [full()]);
+    server.script("make", [full()]);
+    let read = "timeout: { connect: 1s, first_byte: 2s, total: 3s }\n    retry: { max_retries: 0 }";
+    let reads = super::rig::Stands { keys: read, writes: Vec::new(), ..stands("srv", &server) };
+    let write = super::rig::Stands { name: "two", reads: Vec::new(), ..stands("two", &server) };
+    let rig = Rig::ready(&[reads, write]).await;
+    let got = rig.call("look", r#"{"n":1}"#).await;
+    assert_eq!(ended(&got.outcome).0, "tool_unavailable");
+    let got = rig.call("make", r#"{"n":1}"#).await;
+    assert_eq!(ended(&got.outcome), ("outcome_unknown", "unknown"), "a 503 proves nothing");
+    server.stop();
+    crate::support::wait_for("the end of the server", 5000 * MS, async || {
+        tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await.is_err()
+    })
+    .await;
+    for tool in ["look", "make"] {
+        let got = rig.call(tool, r#"{"n":2}"#).await;
+        assert_eq!(ended(&got.outcome), ("upstream_unreachable", "no"), "{tool}");
+        assert!(rig.has(tool), "it is listed all the same");
     }
 }

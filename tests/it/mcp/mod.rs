@@ -17,6 +17,7 @@ mod modern;
 mod passed;
 mod peer;
 mod rig;
+mod rounds;
 mod script;
 mod sessions;
 mod stdio;

@@ -119,6 +119,7 @@ async fn a_prompt_that_asks_for_input_is_gone_on_with() {
         responses: json!({"k": {"action": "accept"}}),
         state: Some("theirs".into()),
         round: 1,
+        occurrence: 0,
         parked: None,
     };
     let mut goes_on = side("s", &Arc::new(Ear::default()));
