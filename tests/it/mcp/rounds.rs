@@ -234,6 +234,20 @@ async fn an_operation_is_asked_ten_times_at_most_and_each_round_costs_a_token() 
 }
 
 #[tokio::test]
+async fn answers_without_a_state_are_a_call_of_their_own() {
+    let server = server().await;
+    server.script("make", [Does::Result(needs())]);
+    let rig = Rig::ready(&[stand(&server, "write: { on_input_required: unknown }")]).await;
+    let first = rig.call_as("default", Some(agent(None)), "make", "{}").await;
+    assert_eq!(parsed(&text(&first.outcome)), needs());
+    // Round 0: nobody has vouched for what it says it goes on with.
+    let claimed =
+        rig.call_as("default", Some(agent(Some((&first.outcome, 0)))), "make", "{}").await;
+    assert_eq!(ended(&claimed.outcome), ("review_required", "unknown"));
+    assert_eq!(server.of("tools/call").len(), 1);
+}
+
+#[tokio::test]
 async fn a_question_says_nothing_of_a_tool_s_health() {
     let server = server().await;
     let down = || Does::Status(500, "{}");
