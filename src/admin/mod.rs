@@ -7,6 +7,7 @@ mod access;
 mod answer;
 mod ask;
 mod breakers;
+mod mcp_tools;
 mod page;
 mod process;
 mod reviews;
@@ -94,9 +95,15 @@ impl Admin {
             (Method::GET, ["breakers"]) => self.list_breakers(),
             (Method::POST, ["breakers", tool, "isolate"]) => self.isolate(&ask, person, tool),
             (Method::POST, ["breakers", tool, "reset"]) => self.reset(&ask, person, tool),
+            (Method::GET, ["mcp-tools"]) => self.list_mcp_tools(),
+            (Method::GET, ["mcp-tools", server]) => self.show_mcp_tools(server),
+            (Method::POST, ["mcp-tools", server, "approve"]) => {
+                self.approve_mcp_tool(&ask, person, server).await
+            }
             (
                 _,
-                ["version" | "policy" | "reviews" | "runs" | "breakers"] | ["reviews" | "runs", _],
+                ["version" | "policy" | "reviews" | "runs" | "breakers" | "mcp-tools"]
+                | ["reviews" | "runs" | "mcp-tools", _],
             ) => Err(Problem::method("GET")),
             (
                 _,
@@ -104,7 +111,8 @@ impl Admin {
                 | ["policy", "reload"]
                 | ["reviews", _, "resolve"]
                 | ["runs", _, "interrupt" | "resume"]
-                | ["breakers", _, "isolate" | "reset"],
+                | ["breakers", _, "isolate" | "reset"]
+                | ["mcp-tools", _, "approve"],
             ) => Err(Problem::method("POST")),
             (_, _) => Err(Problem::no_such_path()),
         }

@@ -71,6 +71,8 @@ enum Verb {
     Runs(admin::runs::Args),
     /// Circuits of tools: list, isolate, reset them
     Breakers(admin::breakers::Args),
+    /// Tools of MCP servers that have changed since they were trusted: list, show, approve them
+    McpTools(admin::mcp_tools::Args),
     /// Show what the gateway does: some seconds, one process, no network
     Demo(demo::Args),
     /// Print the version
@@ -96,6 +98,7 @@ pub fn main() -> ExitCode {
         Verb::Reviews(args) => admin::reviews::run(&args),
         Verb::Runs(args) => admin::runs::run(&args),
         Verb::Breakers(args) => admin::breakers::run(&args),
+        Verb::McpTools(args) => admin::mcp_tools::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Version => version::run(),
         Verb::Child(args) => return child::run(&args),

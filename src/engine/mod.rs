@@ -17,6 +17,7 @@ mod views;
 #[cfg(test)]
 mod tests;
 
+pub use crate::backends::mcp::{Drift, NotApproved, ServerView};
 pub use crate::layers::state::{CircuitView, NotMoved};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

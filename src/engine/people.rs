@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::Engine;
-use crate::call::{RunId, ToolName};
+use crate::backends::mcp::{NotApproved, ServerView};
+use crate::call::{RunId, ToolName, UpstreamName};
 use crate::layers::state::{CircuitView, Moves, NotMoved};
 use crate::ledger::Ledger;
 use crate::run::Runs;
@@ -35,6 +36,23 @@ impl Engine {
     /// Refuses every call of the tool until [`Engine::reset`], whatever policy comes.
     pub fn isolate(&self, tool: &ToolName, who: &str, why: &str) -> Result<(), NotMoved> {
         self.state.isolate(tool, who, why).map(|moves| self.moved(tool, moves))
+    }
+
+    /// MCP servers of the policy, by name.
+    pub fn mcp_servers(&self) -> Vec<ServerView> {
+        self.servers.as_ref().map(|servers| servers.views()).unwrap_or_default()
+    }
+
+    /// Takes a changed definition of a server's tool, of which `pin` is the hash, for the trusted one.
+    pub async fn approve_mcp_tool(
+        &self,
+        server: &str,
+        tool: &str,
+        pin: &str,
+    ) -> Result<(), NotApproved> {
+        let server = UpstreamName::new(server).map_err(|_| NotApproved::NoDrift)?;
+        let servers = self.servers.as_ref().ok_or(NotApproved::NoDrift)?;
+        servers.approve(&server, tool, pin).await
     }
 
     /// Closes the tool's circuit on trial.

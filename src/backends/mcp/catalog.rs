@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::link::{Inbound, Link, Lost, Reply, Wire};
-use super::pins::Pinned;
+use super::pins::{Pinned, Seen};
 use super::silent::Silent;
 use crate::call::Progress;
 use crate::mcp::headers;
@@ -129,8 +129,12 @@ pub(super) async fn ask(
 #[derive(Debug, Clone, PartialEq)]
 pub struct Drift {
     pub tool: String,
-    /// What it is now; the pinned digest is all that is kept of what it was.
+    /// What it is now.
     pub definition: Arc<Value>,
+    /// Of what it is now: what a person approves.
+    pub pin: String,
+    /// What was trusted, as far as it was kept; `None`: nobody has reviewed it yet.
+    pub was: Option<Seen>,
     pub why: Arc<str>,
 }
 
@@ -166,8 +170,7 @@ pub(super) fn offer(
     for tool in tools {
         let why = drifted(&tool, pin, &mut pinned);
         if let Some(why) = &why {
-            let definition = tool.raw.clone();
-            offer.drifts.push(Drift { tool: tool.name.clone(), definition, why: why.clone() });
+            offer.drifts.push(drift(&tool, pin, &pinned, why));
         }
         let quarantined = why.filter(|_| on_drift != OnDrift::Warn);
         let own_name = tool.name.into();
@@ -186,28 +189,49 @@ pub(super) fn offer(
     offer
 }
 
-/// Why a definition is not the pinned one. What is seen first is pinned by being seen, where the policy says so.
+fn drift(tool: &ToolDef, pin: &Pin, seen: &Pinned, why: &Arc<str>) -> Drift {
+    let seen = seen.get(&tool.name);
+    let was = match pin {
+        Pin::None => None,
+        Pin::FirstSeen => seen.cloned(),
+        Pin::File(pins) => pins.get(&tool.name).map(|pin| Seen {
+            pin: pin.clone(),
+            definition: seen.filter(|seen| seen.pin == *pin).and_then(|s| s.definition.clone()),
+        }),
+    };
+    Drift {
+        tool: tool.name.clone(),
+        definition: tool.raw.clone(),
+        pin: pin_of(&tool.raw),
+        was,
+        why: why.clone(),
+    }
+}
+
+/// Why a definition is not the pinned one. What is seen first is pinned by being seen, where the policy says so; what
+/// is trusted is kept, for people who look at what comes after it.
 fn drifted(tool: &ToolDef, pin: &Pin, seen: &mut Pinned) -> Option<Arc<str>> {
-    let pins = match pin {
+    let now = pin_of(&tool.raw);
+    let pinned = match pin {
         Pin::None => return None,
-        Pin::File(pins) => pins,
+        Pin::File(pins) => pins.get(&tool.name).cloned(),
         Pin::FirstSeen => {
-            seen.entry(tool.name.clone()).or_insert_with(|| pin_of(&tool.raw));
-            &*seen
+            let first = seen.entry(tool.name.clone()).or_insert_with(|| Seen::of(&tool.raw));
+            Some(first.pin.clone())
         }
     };
-    match pins.get(&tool.name) {
-        None => Some("it is not among the definitions that were reviewed".into()),
-        Some(pinned) => {
-            let now = pin_of(&tool.raw);
-            (!pinned.eq_ignore_ascii_case(&now)).then(|| {
-                let short = |text: &str| text.chars().skip(7).take(12).collect::<String>();
-                let (was, is) = (short(pinned), short(&now));
-                format!("its definition has changed since it was pinned (was {was}…, is {is}…)")
-                    .into()
-            })
+    let Some(pinned) = pinned else {
+        return Some("it is not among the definitions that were reviewed".into());
+    };
+    if pinned.eq_ignore_ascii_case(&now) {
+        if seen.get(&tool.name).is_none_or(|seen| seen.pin != now || seen.definition.is_none()) {
+            seen.insert(tool.name.clone(), Seen { pin: now, definition: Some(tool.raw.clone()) });
         }
+        return None;
     }
+    let short = |text: &str| text.chars().skip(7).take(12).collect::<String>();
+    let (was, is) = (short(&pinned), short(&now));
+    Some(format!("its definition has changed since it was pinned (was {was}…, is {is}…)").into())
 }
 
 #[cfg(test)]
@@ -236,6 +260,8 @@ mod tests {
         let pins = first.to_pin.expect("a new tool");
         let changed = vec![tool("a", "y"), tool("b", "x")];
         let later = first_seen(changed.clone(), OnDrift::Quarantine, &pins);
+        let was = later.drifts[0].was.as_ref().expect("it was seen");
+        assert_eq!(was.definition.as_deref(), Some(&tool("a", "x")));
         assert_eq!(quarantined(&later), ["a"]);
         assert_eq!(later.to_pin.expect("b is new").len(), 2);
         let warned = first_seen(changed.clone(), OnDrift::Warn, &pins);
@@ -246,11 +272,13 @@ mod tests {
 
     #[test]
     fn a_tool_that_nobody_has_reviewed_is_drift_under_a_file_of_pins() {
-        let pins = Pinned::from([("a".to_owned(), pin_of(&tool("a", "x")))]);
+        let pins = std::collections::BTreeMap::from([("a".to_owned(), pin_of(&tool("a", "x")))]);
         let items = vec![tool("a", "x"), tool("b", "x")];
         let pin = Pin::File(pins);
         let offer = offer(items, &Reach::Http, &pin, OnDrift::Quarantine, &Pinned::new());
         assert_eq!(quarantined(&offer), ["b"]);
-        assert!(offer.to_pin.is_none());
+        assert_eq!(offer.drifts[0].was, None);
+        let kept = offer.to_pin.expect("what was reviewed is kept as it was");
+        assert_eq!(kept.keys().collect::<Vec<_>>(), ["a"]);
     }
 }

@@ -36,7 +36,7 @@ use self::door::Door;
 use self::drops::Drops;
 pub(in crate::backends) use self::link::Lost;
 pub use self::pass::{Offered, PassBackend};
-pub use self::pins::{FilePins, MemoryPins, Pinned, Pins};
+pub use self::pins::{FilePins, MemoryPins, NotApproved, Pinned, Pins, Seen};
 pub use self::server::ServerView;
 use self::server::{Reached, Server, Shared};
 use crate::call::side::ServerEvent;
@@ -216,10 +216,17 @@ impl Servers {
         views
     }
 
-    /// A person takes a changed definition for what it is now. `false`: there is no such change, or it cannot be kept.
-    /// Blocks for a write to the disk.
-    pub fn approve(&self, server: &UpstreamName, tool: &str) -> bool {
-        self.named(server).is_some_and(|server| server.approve(tool))
+    /// A person takes a changed definition, of which `pin` is the hash, for what is trusted from here on.
+    pub async fn approve(
+        &self,
+        server: &UpstreamName,
+        tool: &str,
+        pin: &str,
+    ) -> Result<(), NotApproved> {
+        let server = self.named(server).ok_or(NotApproved::NoDrift)?;
+        let (tool, pin) = (tool.to_owned(), pin.to_owned());
+        let writing = self.shared.runtime.spawn_blocking(move || server.approve(&tool, &pin));
+        writing.await.unwrap_or(Err(NotApproved::NotKept))
     }
 
     /// Ends everything: sessions are told farewell, and every child is ended with its group.

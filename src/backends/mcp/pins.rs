@@ -5,22 +5,51 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::call::UpstreamName;
+use crate::policy::pins::pin_of;
 use crate::strict_json::{self, Limits};
 
 /// The file in the state folder.
 const FILE: &str = "mcp-pins.json";
-/// Longest such file, bytes: 10,000 tools of a name of 100 characters, several times over.
-const MAX_FILE: usize = 16 * 1024 * 1024;
+/// Longest such file, bytes; past it definitions are left out of it, pins never.
+const MAX_FILE: usize = 64 * 1024 * 1024;
 
-/// Pins ([`crate::policy::pins::pin_of`]) by the server's own names of tools.
-pub type Pinned = BTreeMap<String, String>;
+/// What was seen, by the server's own names of tools.
+pub type Pinned = BTreeMap<String, Seen>;
 
-/// Where digests of what was seen first are kept. Called from a thread that may block.
+/// One definition that is trusted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Seen {
+    /// [`pin_of`] it.
+    pub pin: String,
+    /// As it was, for people who look at what came after it. `None`: only its pin was kept.
+    pub definition: Option<Arc<Value>>,
+}
+
+impl Seen {
+    pub fn of(definition: &Arc<Value>) -> Self {
+        Self { pin: pin_of(definition), definition: Some(definition.clone()) }
+    }
+}
+
+/// Why a definition was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotApproved {
+    #[error("no such server, or no such tool of it has changed")]
+    NoDrift,
+    #[error("the definition has changed again since it was looked at")]
+    Changed,
+    #[error("the policy pins this server by a file: change that, and reload")]
+    ByFile,
+    #[error("it could not be written to the state folder")]
+    NotKept,
+}
+
+/// Where what was seen first is kept. Called from a thread that may block.
 pub trait Pins: Debug + Send + Sync {
     fn load(&self, server: &UpstreamName) -> Pinned;
     /// Replaces all of a server's.
@@ -44,7 +73,8 @@ impl Pins for MemoryPins {
     }
 }
 
-/// One JSON file, replaced as a whole: `{"server": {"tool": "digest"}}`.
+/// One JSON file, replaced as a whole: `{"server": {"tool": {"pin": "sha256:…", "definition": {…}}}}`; a pin alone may
+/// stand for the object.
 #[derive(Debug)]
 pub struct FilePins {
     path: PathBuf,
@@ -94,8 +124,10 @@ fn read(text: &[u8]) -> io::Result<BTreeMap<String, Pinned>> {
     for (server, tools) in servers {
         let tools = tools.as_object().ok_or_else(bad)?;
         let mut pinned = Pinned::new();
-        for (tool, digest) in tools {
-            pinned.insert(tool.clone(), digest.as_str().ok_or_else(bad)?.to_owned());
+        for (tool, seen) in tools {
+            let pin = seen.as_str().or_else(|| seen.get("pin")?.as_str()).ok_or_else(bad)?;
+            let definition = seen.get("definition").cloned().map(Arc::new);
+            pinned.insert(tool.clone(), Seen { pin: pin.to_owned(), definition });
         }
         all.insert(server.clone(), pinned);
     }
@@ -107,21 +139,35 @@ fn replace(path: &Path, all: &BTreeMap<String, Pinned>) -> io::Result<()> {
     use std::io::Write as _;
 
     let beside = path.with_extension("json.new");
-    let servers: Map<String, Value> = all
-        .iter()
-        .map(|(server, pinned)| {
-            let tools = pinned.iter().map(|(tool, digest)| (tool.clone(), digest.clone().into()));
-            (server.clone(), Value::Object(tools.collect()))
-        })
-        .collect();
+    let mut text = written(all, true);
+    if text.len() > MAX_FILE {
+        text = written(all, false);
+    }
     let mut file = std::fs::File::create(&beside)?;
-    file.write_all(format!("{:#}\n", Value::Object(servers)).as_bytes())?;
+    file.write_all(text.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&beside, path)?;
     if let Some(folder) = path.parent() {
         std::fs::File::open(folder)?.sync_all()?;
     }
     Ok(())
+}
+
+fn written(all: &BTreeMap<String, Pinned>, definitions: bool) -> String {
+    let entry = |seen: &Seen| match &seen.definition {
+        Some(definition) if definitions => {
+            json!({"pin": seen.pin, "definition": definition.as_ref()})
+        }
+        Some(_) | None => seen.pin.clone().into(),
+    };
+    let servers: Map<String, Value> = all
+        .iter()
+        .map(|(server, pinned)| {
+            let tools = pinned.iter().map(|(tool, seen)| (tool.clone(), entry(seen)));
+            (server.clone(), Value::Object(tools.collect()))
+        })
+        .collect();
+    format!("{:#}\n", Value::Object(servers))
 }
 
 #[cfg(test)]
@@ -134,7 +180,9 @@ mod tests {
         let server = UpstreamName::new("files").expect("a name");
         let pins = FilePins::open(folder.path()).expect("new");
         assert!(pins.load(&server).is_empty());
-        let pinned = Pinned::from([("a".to_owned(), "0".repeat(64))]);
+        let whole = Seen::of(&Arc::new(json!({"name": "a", "odd": 1.50})));
+        let bare = Seen { pin: "0".repeat(64), definition: None };
+        let pinned = Pinned::from([("a".to_owned(), whole), ("b".to_owned(), bare)]);
         pins.keep(&server, &pinned).expect("kept");
         let again = FilePins::open(folder.path()).expect("there");
         assert_eq!(again.load(&server), pinned);

@@ -17,7 +17,7 @@ use super::door::Door;
 use super::drops::Drops;
 use super::http::HttpLink;
 use super::link::{Inbound, Link, Lost, Met};
-use super::pins::Pins;
+use super::pins::{NotApproved, Pins, Seen};
 use super::sessions::{Held, Key, Sessions};
 use super::watcher::Watcher;
 use crate::call::UpstreamName;
@@ -25,7 +25,7 @@ use crate::call::side::ServerEvent;
 use crate::mcp::messages::{Dropped, List, ServerCapabilities};
 use crate::mcp::version::Era;
 use crate::policy::bind::Catalog;
-use crate::policy::snapshot::{McpServer, Pin, Reach};
+use crate::policy::snapshot::{McpServer, OnDrift, Pin, Reach};
 
 /// One crawl, opening the session included.
 const CRAWL: Duration = Duration::from_secs(60);
@@ -79,7 +79,12 @@ pub struct ServerView {
     pub tools: usize,
     /// Definitions that were left out: name, and why.
     pub left_out: Vec<(String, String)>,
+    /// Definitions that are not the trusted ones.
     pub drifts: Vec<Drift>,
+    /// Their tools wait for a person; else they are only told of.
+    pub quarantines: bool,
+    /// They are pinned by a file that people keep, and approved there.
+    pub by_file: bool,
     pub sessions: usize,
 }
 
@@ -101,6 +106,7 @@ pub(super) struct Server {
     /// The first crawl has ended, well or badly.
     first: CancellationToken,
     began: Instant,
+    pinning: Mutex<()>,
     nudged: Notify,
     stop: CancellationToken,
     shared: Shared,
@@ -117,6 +123,7 @@ impl Server {
             heard: Mutex::default(),
             first: CancellationToken::new(),
             began: Instant::now(),
+            pinning: Mutex::default(),
             nudged: Notify::new(),
             stop: CancellationToken::new(),
             shared,
@@ -244,6 +251,7 @@ impl Server {
     }
 
     pub(super) fn view(&self) -> ServerView {
+        let rules = self.rules();
         let heard = self.heard();
         ServerView {
             server: self.name.clone(),
@@ -258,24 +266,38 @@ impl Server {
                 .map(|dropped| (dropped.name.clone(), dropped.reason.clone()))
                 .collect(),
             drifts: heard.drifts.clone(),
+            quarantines: rules.on_drift != OnDrift::Warn,
+            by_file: rules.pin != Pin::FirstSeen,
             sessions: self.sessions.len(),
         }
     }
 
-    /// A person has looked at a changed definition and takes it. `false`: there is no such drift.
-    pub(super) fn approve(&self, tool: &str) -> bool {
+    /// A person has looked at the definition that has the hash `pin`, and takes it. Blocks for a write to the disk.
+    pub(super) fn approve(&self, tool: &str, pin: &str) -> Result<(), NotApproved> {
         let drift = self.heard().drifts.iter().find(|drift| drift.tool == tool).cloned();
-        let Some(drift) = drift.filter(|_| self.rules().pin == Pin::FirstSeen) else {
-            return false;
-        };
-        let mut pinned = self.shared.pins.load(&self.name);
-        pinned.insert(drift.tool, crate::policy::pins::pin_of(&drift.definition));
-        let kept = self.shared.pins.keep(&self.name, &pinned);
-        if let Err(error) = &kept {
-            tracing::error!(server = %self.name, %error, "a definition that was approved is not kept");
+        let drift = drift.ok_or(NotApproved::NoDrift)?;
+        if self.rules().pin != Pin::FirstSeen {
+            return Err(NotApproved::ByFile);
         }
+        if drift.pin != pin {
+            return Err(NotApproved::Changed);
+        }
+        let kept = {
+            let _one = self.pinning();
+            let mut pinned = self.shared.pins.load(&self.name);
+            pinned.insert(drift.tool, Seen::of(&drift.definition));
+            self.shared.pins.keep(&self.name, &pinned)
+        };
         self.nudge();
-        kept.is_ok()
+        kept.map_err(|error| {
+            tracing::error!(server = %self.name, %error, "a definition that was approved is not kept");
+            NotApproved::NotKept
+        })
+    }
+
+    /// What is pinned is read and written by one at a time.
+    fn pinning(&self) -> MutexGuard<'_, ()> {
+        self.pinning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Leaves the policy, or the process ends.
@@ -371,7 +393,9 @@ impl Server {
     async fn take(&self, items: Vec<Value>, met: Arc<Met>) {
         let rules = self.rules();
         let (pins, name) = (self.shared.pins.clone(), self.name.clone());
+        let Some(this) = self.this.upgrade() else { return };
         let judged = self.shared.runtime.spawn_blocking(move || {
+            let _one = this.pinning();
             let seen = pins.load(&name);
             let offer = catalog::offer(items, &rules.reach, &rules.pin, rules.on_drift, &seen);
             if let Some(pinned) = &offer.to_pin

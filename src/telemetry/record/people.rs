@@ -9,7 +9,7 @@ use super::{Recorder, rfc3339, wall_clock};
 pub struct PersonFacts<'a> {
     /// `review` or `admin`.
     pub kind: &'static str,
-    /// `resolve`, `interrupt`, `resume`, `isolate`, `reset`, `reload`, `drain`
+    /// `resolve`, `interrupt`, `resume`, `isolate`, `reset`, `reload`, `drain`, `approve`
     pub action: &'static str,
     pub who: &'a str,
     pub why: &'a str,

@@ -3,6 +3,7 @@
 mod breakers;
 mod cli;
 mod kit;
+mod mcp_tools;
 mod process;
 mod reach;
 mod reviews;

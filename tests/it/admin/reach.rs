@@ -27,6 +27,9 @@ fn routes(operation: &str) -> Vec<(&'static str, String, &'static str)> {
         ("GET", "/admin/v1/breakers".into(), ""),
         ("POST", "/admin/v1/breakers/lookup_order/isolate".into(), why),
         ("POST", "/admin/v1/breakers/lookup_order/reset".into(), why),
+        ("GET", "/admin/v1/mcp-tools".into(), ""),
+        ("GET", "/admin/v1/mcp-tools/srv".into(), ""),
+        ("POST", "/admin/v1/mcp-tools/srv/approve".into(), r#"{"tool":"t","pin":"p","why":"x"}"#),
         ("POST", "/admin/v1/drain".into(), why),
     ]
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use checkrein::backends::mcp::{FilePins, Pins};
+use checkrein::backends::mcp::{FilePins, NotApproved, Pins};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -137,8 +137,13 @@ async fn drift_is_quarantined() {
     let view = rig.servers.views().remove(0);
     assert_eq!(view.drifts[0].tool, "look");
     assert!(view.drifts[0].definition.to_string().contains("all secrets"));
-    assert!(!rig.servers.approve(&view.server, "make"), "there is nothing to approve");
-    assert!(rig.servers.approve(&view.server, "look"));
+    let was = view.drifts[0].was.as_ref().and_then(|was| was.definition.as_ref());
+    assert_eq!(was.expect("kept over the restart")["description"], "Looks.");
+    let approve = async |tool: &str, pin: &str| rig.servers.approve(&view.server, tool, pin).await;
+    let pin = view.drifts[0].pin.clone();
+    assert_eq!(approve("make", &pin).await, Err(NotApproved::NoDrift));
+    assert_eq!(approve("look", "sha256:other").await, Err(NotApproved::Changed));
+    assert_eq!(approve("look", &pin).await, Ok(()));
     rig.until(|snapshot| snapshot.quarantined.is_empty() && snapshot.tools.len() == 2).await;
     assert_eq!(ended(&rig.call("look", "{}").await.outcome).0, "ok");
 }
