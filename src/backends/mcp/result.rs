@@ -12,6 +12,7 @@ use crate::call::{
     ToolResult, Truncated, Verdict,
 };
 use crate::mcp::messages::{self, InputRequired, ResultKind};
+use crate::mcp::meta::{TRACEPARENT, TRACESTATE, is_traceparent};
 use crate::policy::snapshot::{IsError, McpTool, ResultPolicy, Tool};
 
 /// Members of an agent's `_meta` that go on, bytes of their JSON together.
@@ -137,7 +138,21 @@ pub(super) fn meta_of(side: &Side) -> Map<String, Value> {
         left -= size;
         meta.insert(name.clone(), value.clone());
     }
+    traced(side, &mut meta);
     meta
+}
+
+/// The agent's trace goes on, by a span of ours (W3C Trace Context, 3.2; SEP-414).
+fn traced(side: &Side, meta: &mut Map<String, Value>) {
+    let text = |name: &str| side.meta.get(name).and_then(Value::as_str);
+    let Some(parent) = text(TRACEPARENT).filter(|parent| is_traceparent(parent)) else { return };
+    let mut parts = parent.split('-').skip(1);
+    let (Some(trace), Some(flags)) = (parts.next(), parts.nth(1)) else { return };
+    let (_, span) = uuid::Uuid::now_v7().as_u64_pair();
+    meta.insert(TRACEPARENT.into(), format!("00-{trace}-{span:016x}-{flags}").into());
+    if let Some(state) = text(TRACESTATE) {
+        meta.insert(TRACESTATE.into(), state.into());
+    }
 }
 
 fn of_the_hop(name: &str) -> bool {

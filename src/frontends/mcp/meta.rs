@@ -9,7 +9,10 @@ use super::wire::RpcError;
 use crate::call::{CallerKey, RunId};
 use crate::frontends::request::TIMEOUT_MOST;
 use crate::mcp::jsonrpc::INVALID_PARAMS;
-use crate::mcp::meta::{FromAgent, IDEMPOTENCY_KEY, RUN, TIMEOUT_MS, TRACEPARENT, TRACESTATE};
+use crate::mcp::meta::{
+    FromAgent, IDEMPOTENCY_KEY, MAX_TRACESTATE, RUN, TIMEOUT_MS, TRACEPARENT, TRACESTATE,
+    is_traceparent,
+};
 
 #[derive(Debug, Default)]
 pub(super) struct Said {
@@ -33,7 +36,16 @@ pub(super) fn read(asking: &Asking, meta: Option<&Map<String, Value>>) -> Result
         None => None,
     };
     let mut passed = meta.pass;
-    for (name, value) in [(TRACEPARENT, meta.traceparent), (TRACESTATE, meta.tracestate)] {
+    // A malformed one is absent, wherever it stands.
+    let (parent, state) = match meta.traceparent {
+        Some(parent) => (Some(parent), meta.tracestate),
+        None => {
+            let parent = asking.trace.0.as_deref().filter(|parent| is_traceparent(parent));
+            let state = asking.trace.1.as_deref().filter(|state| state.len() <= MAX_TRACESTATE);
+            (parent, state.filter(|_| parent.is_some()))
+        }
+    };
+    for (name, value) in [(TRACEPARENT, parent), (TRACESTATE, state)] {
         if let Some(value) = value {
             passed.insert(name.to_owned(), value.into());
         }

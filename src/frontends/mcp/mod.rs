@@ -69,6 +69,8 @@ struct Asking {
     run: Option<RunId>,
     timeout: Option<Duration>,
     caller_key: Option<CallerKey>,
+    /// `traceparent` and `tracestate` of the head, as they came; what `_meta` says goes before them.
+    trace: (Option<String>, Option<String>),
     /// Minted here; within one session the same for the same call.
     call: CallId,
     cancelled: CancellationToken,

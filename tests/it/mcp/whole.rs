@@ -72,3 +72,49 @@ async fn an_agent_that_lists_as_the_gateway_starts_does_not_find_it_empty() {
     let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
     assert_eq!(names, ["look"], "the dead server is not waited for: {answer}");
 }
+
+#[tokio::test]
+async fn an_agents_trace_goes_on_by_a_span_of_ours_and_a_malformed_one_is_absent() {
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let server = ScriptedServer::legacy("2025-11-25", vec![tool("look", json!({"n": {}}))]).await;
+    let mut stand = stands("srv", &server);
+    stand.writes = Vec::new();
+    let gateway = Gateway::start(&policy(&[stand]).replace("DIR/b", "TOKEN_B")).await;
+    let listed = async || http::get(gateway.data, "/v1/tools").await.text().contains("look");
+    wait_for("the tool", 5 * S, listed).await;
+    let parent = |span: &str| format!("00-{TRACE}-{span}-01");
+    let (head, own) = (parent("00f067aa0ba902b7"), parent("00f067aa0ba902b8"));
+    let host = gateway.data.to_string();
+    for (n, (field, meta)) in [
+        (&*head, json!({})),
+        (&*head, json!({"traceparent": own, "tracestate": "a=b"})),
+        ("x", json!({})),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let params = json!({"name": "look", "arguments": {"n": n}, "_meta": meta});
+        let (mut fields, body) = modern(&n.to_string(), "tools/call", &params);
+        for (name, value) in [
+            ("content-type", "application/json"),
+            ("accept", "application/json, text/event-stream"),
+            ("host", &host),
+            ("traceparent", field),
+        ] {
+            fields.push((name.to_owned(), value.to_owned()));
+        }
+        let got =
+            http::request(gateway.data, "POST", "/mcp", &as_pairs(&fields), body.as_bytes()).await;
+        assert_eq!(got.status, 200, "{}", got.text());
+    }
+    let calls = server.of("tools/call");
+    let meta = |n: usize| calls[n].body["params"]["_meta"]["traceparent"].as_str();
+    for n in [0, 1] {
+        let sent = meta(n).expect("a trace goes on");
+        assert!(sent.starts_with(&format!("00-{TRACE}-")) && sent.ends_with("-01"), "{sent}");
+        assert!(sent != head && sent != own, "a span of our own: {sent}");
+        assert_eq!(calls[n].header("traceparent"), Some(sent));
+    }
+    assert_eq!(calls[1].header("tracestate"), Some("a=b"));
+    assert_eq!((meta(2), calls[2].header("traceparent")), (None, None));
+}

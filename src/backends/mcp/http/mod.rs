@@ -22,6 +22,7 @@ use crate::call::{Phase, Progress};
 use crate::egress::Ask;
 use crate::mcp::headers;
 use crate::mcp::jsonrpc::{self, Id, Request};
+use crate::mcp::meta::{TRACEPARENT, TRACESTATE};
 use crate::mcp::version::Era;
 
 /// For a word that no call waits for: a notification, an answer to the server's request, a farewell.
@@ -106,6 +107,7 @@ impl HttpLink {
         if modern {
             says.more = modern_headers(wire.method, wire.name, wire.param_headers);
         }
+        says.more.extend(trace_of(&params));
         let ask = Ask { fresh: wire.fresh, gate: wire.gate, progress: wire.progress };
         let mut taking_back = TakeBack {
             link: (!modern && wire.gate.is_none()).then_some(self),
@@ -228,6 +230,14 @@ impl HttpLink {
             tracing::trace!(told = farewell.is_ok(), "an inner session was closed");
         });
     }
+}
+
+/// The trace that `_meta` names, for servers that look at fields.
+fn trace_of(params: &Value) -> impl Iterator<Item = (String, String)> {
+    let meta = params.get("_meta");
+    [TRACEPARENT, TRACESTATE]
+        .into_iter()
+        .filter_map(move |name| Some((name.to_owned(), meta?.get(name)?.as_str()?.to_owned())))
 }
 
 fn modern_headers(

@@ -284,6 +284,7 @@ fn asking(
         run: came.head.run.clone(),
         timeout: came.head.timeout,
         caller_key: came.head.caller_key.clone(),
+        trace: came.trace(),
         call: begun.call.clone(),
         cancelled: begun.cancelled.clone(),
         line,

@@ -23,6 +23,7 @@ use crate::frontends::request::{self, Head, Room};
 use crate::identity::{self, Peer};
 use crate::mcp::headers::{PROTOCOL_VERSION, SESSION_ID};
 use crate::mcp::jsonrpc::{self, INVALID_REQUEST, Message};
+use crate::mcp::meta::{TRACEPARENT, TRACESTATE};
 use crate::mcp::version::is_modern;
 use crate::strict_json::Limits;
 pub(super) use legacy::{FAULT, begun, progress_token};
@@ -37,6 +38,13 @@ struct Came<'r> {
     head: Head,
     /// `MCP-Protocol-Version`.
     version: Option<&'r str>,
+}
+
+impl Came<'_> {
+    fn trace(&self) -> (Option<String>, Option<String>) {
+        let field = |name: &str| Some(self.headers.get(name)?.to_str().ok()?.to_owned());
+        (field(TRACEPARENT), field(TRACESTATE))
+    }
 }
 
 /// An answer that ends the request early.

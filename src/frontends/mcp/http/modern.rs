@@ -199,6 +199,7 @@ fn asking(
         run: came.head.run.clone(),
         timeout: came.head.timeout,
         caller_key: came.head.caller_key.clone(),
+        trace: came.trace(),
         call: CallId::mint(),
         cancelled: CancellationToken::new(),
         line,
