@@ -335,10 +335,20 @@ impl Engine {
 
     /// The run it went to and how it ended; `Err` = refused before there was a run (`run_unknown`, draining, …).
     pub async fn call(&self, single: Single) -> Result<(RunId, Answer), Denied> {
+        self.call_told(single, |_| ()).await
+    }
+
+    /// As [`Engine::call`]; `entered` hears the run before anything is done in it.
+    pub async fn call_told(
+        &self,
+        single: Single,
+        entered: impl FnOnce(&RunId) + Send,
+    ) -> Result<(RunId, Answer), Denied> {
         let asking = match self.asking(&single.asker) {
             Ok(asking) => asking,
             Err(denied) => return Err(asking::turned_away(self, single, denied)),
         };
+        entered(asking.run.id());
         let Single { id, tool, payload, caller_key, .. } = single;
         let _busy = asking.run.busy();
         let answer = asking.send(Paired { id, tool, payload }, caller_key).await;

@@ -123,7 +123,7 @@ impl Inner {
         let owner = Owner::of(&call.agent, &call.run, side, mcp.server.share, mcp.server.may_ask);
         let held = server.hold(owner).map_err(lost)?;
         let modern = held.link.open().await.map_err(lost)?.revision.era() == Era::Modern;
-        let caller = Caller::new(call.side.clone(), &mcp.server, server);
+        let caller = Caller::new(call.side.clone(), &mcp.server, server, call.progress.as_ref());
         let continued = side.and_then(|side| side.continuation.as_deref());
         let mut asked = continued.map(|c| (c.responses.clone(), c.state.clone()));
         let mut first = true;

@@ -5,6 +5,7 @@ use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
@@ -12,10 +13,13 @@ use super::drops::Drops;
 use super::link::Inbound;
 use super::server::Server;
 use super::silent;
-use crate::call::{NoAnswer, Side};
+use crate::call::{NoAnswer, Phase, Progress, Side};
 use crate::mcp::jsonrpc::{ErrorReply, INTERNAL_ERROR, METHOD_NOT_FOUND, Notification, Request};
 use crate::mcp::messages::{AskKind, ClientCapabilities};
 use crate::policy::snapshot::McpServer;
+
+/// How often a call is said to be alive while its agent is asked.
+const STILL: Duration = Duration::from_millis(200);
 
 /// Levels of log messages, least urgent first (RFC 5424, as MCP spells them).
 const LEVELS: [&str; 8] =
@@ -33,6 +37,8 @@ pub(super) struct Caller {
     /// Rules of the policy that the call began under.
     rules: Arc<McpServer>,
     server: Arc<Server>,
+    /// Of the call. While its agent is asked, a silent server is not idle.
+    attempt: Option<Progress>,
     token: u64,
     progress: Mutex<Noted>,
 }
@@ -49,11 +55,13 @@ impl Caller {
         side: Option<Arc<Side>>,
         rules: &Arc<McpServer>,
         server: &Arc<Server>,
+        attempt: Option<&Progress>,
     ) -> Arc<Self> {
         Arc::new(Self {
             side,
             rules: rules.clone(),
             server: server.clone(),
+            attempt: attempt.cloned(),
             token: TOKENS.fetch_add(1, Ordering::Relaxed),
             progress: Mutex::default(),
         })
@@ -125,7 +133,6 @@ impl Caller {
         let Some(side) = &self.side else { return false };
         let (may, can) = (self.rules.may_ask, ClientCapabilities::of(&side.capabilities));
         side.channel.is_some()
-            && !side.modern
             && match kind {
                 AskKind::ElicitForm => may.elicitation && can.elicitation_form,
                 AskKind::ElicitUrl => may.elicitation && can.elicitation_url,
@@ -139,7 +146,21 @@ impl Caller {
         let kind = AskKind::of(method, params.as_ref()).filter(|kind| self.may_ask(*kind))?;
         let channel = self.side.as_ref()?.channel.as_ref()?;
         let params = params.unwrap_or_else(|| Value::Object(Map::new()));
-        Some(channel.ask(kind.method(), params))
+        Some(Box::pin(patient(channel.ask(kind.method(), params), self.attempt.clone())))
+    }
+}
+
+/// Waits for an answer; only the attempt's total and the call's deadline bound that, not the limit on silence.
+async fn patient(mut asking: Asking, attempt: Option<Progress>) -> Result<Value, NoAnswer> {
+    loop {
+        match tokio::time::timeout(STILL, &mut asking).await {
+            Ok(answer) => return answer,
+            Err(_) => {
+                if let Some(attempt) = &attempt {
+                    attempt.mark(Phase::Progress);
+                }
+            }
+        }
     }
 }
 

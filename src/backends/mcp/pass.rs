@@ -136,7 +136,8 @@ async fn once(
     method: &str,
     params: Value,
 ) -> Result<Value, Failed> {
-    let caller = Caller::new(Some(who.side.clone()), &server.rules(), server);
+    let caller =
+        Caller::new(Some(who.side.clone()), &server.rules(), server, who.call.progress.as_ref());
     let inbound: Arc<dyn Inbound> = caller.clone();
     let modern = link.open().await.map_err(lost)?.revision.era() == Era::Modern;
     let params = whole(params, who.side, &caller, modern);

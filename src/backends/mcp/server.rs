@@ -1,6 +1,8 @@
 //! One MCP server of the policy: its inner sessions, what it offers as last heard, and the task that keeps that fresh.
 //! It lives as long as the section of the policy that a connection hangs on stays the same.
 
+mod shown;
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,13 +13,14 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use self::shown::ServerView;
 use super::catalog::{self, Drift, Offer};
 use super::child::{ChildLink, Nursery, Owner};
 use super::door::Door;
 use super::drops::Drops;
 use super::http::HttpLink;
 use super::link::{Inbound, Link, Lost, Met};
-use super::pins::{NotApproved, Pins, Seen};
+use super::pins::Pins;
 use super::sessions::{Held, Key, Sessions};
 use super::watcher::Watcher;
 use crate::call::UpstreamName;
@@ -25,7 +28,7 @@ use crate::call::side::ServerEvent;
 use crate::mcp::messages::{Dropped, List, ServerCapabilities};
 use crate::mcp::version::Era;
 use crate::policy::bind::Catalog;
-use crate::policy::snapshot::{McpServer, OnDrift, Pin, Reach};
+use crate::policy::snapshot::{McpServer, Reach};
 
 /// One crawl, opening the session included.
 const CRAWL: Duration = Duration::from_secs(60);
@@ -65,27 +68,6 @@ struct Heard {
     dropped: Vec<Dropped>,
     drifts: Vec<Drift>,
     met: Option<Arc<Met>>,
-}
-
-/// One server, for people and metrics.
-#[derive(Debug, Clone)]
-pub struct ServerView {
-    pub server: UpstreamName,
-    pub up: bool,
-    /// The catalog is of an earlier hour: the last crawl failed.
-    pub stale: bool,
-    pub why: Option<String>,
-    pub revision: Option<&'static str>,
-    pub tools: usize,
-    /// Definitions that were left out: name, and why.
-    pub left_out: Vec<(String, String)>,
-    /// Definitions that are not the trusted ones.
-    pub drifts: Vec<Drift>,
-    /// Their tools wait for a person; else they are only told of.
-    pub quarantines: bool,
-    /// They are pinned by a file that people keep, and approved there.
-    pub by_file: bool,
-    pub sessions: usize,
 }
 
 /// The way to a server.
@@ -248,56 +230,6 @@ impl Server {
     pub(super) fn tell(&self, event: ServerEvent) {
         // Nobody listening is no fault.
         drop(self.shared.events.send(event));
-    }
-
-    pub(super) fn view(&self) -> ServerView {
-        let rules = self.rules();
-        let heard = self.heard();
-        ServerView {
-            server: self.name.clone(),
-            up: heard.up,
-            stale: !heard.up && heard.catalog.is_some(),
-            why: heard.why.clone(),
-            revision: heard.met.as_ref().map(|met| met.revision.as_str()),
-            tools: heard.catalog.as_ref().map_or(0, |catalog| catalog.tools.len()),
-            left_out: heard
-                .dropped
-                .iter()
-                .map(|dropped| (dropped.name.clone(), dropped.reason.clone()))
-                .collect(),
-            drifts: heard.drifts.clone(),
-            quarantines: rules.on_drift != OnDrift::Warn,
-            by_file: rules.pin != Pin::FirstSeen,
-            sessions: self.sessions.len(),
-        }
-    }
-
-    /// A person has looked at the definition that has the hash `pin`, and takes it. Blocks for a write to the disk.
-    pub(super) fn approve(&self, tool: &str, pin: &str) -> Result<(), NotApproved> {
-        let drift = self.heard().drifts.iter().find(|drift| drift.tool == tool).cloned();
-        let drift = drift.ok_or(NotApproved::NoDrift)?;
-        if self.rules().pin != Pin::FirstSeen {
-            return Err(NotApproved::ByFile);
-        }
-        if drift.pin != pin {
-            return Err(NotApproved::Changed);
-        }
-        let kept = {
-            let _one = self.pinning();
-            let mut pinned = self.shared.pins.load(&self.name);
-            pinned.insert(drift.tool, Seen::of(&drift.definition));
-            self.shared.pins.keep(&self.name, &pinned)
-        };
-        self.nudge();
-        kept.map_err(|error| {
-            tracing::error!(server = %self.name, %error, "a definition that was approved is not kept");
-            NotApproved::NotKept
-        })
-    }
-
-    /// What is pinned is read and written by one at a time.
-    fn pinning(&self) -> MutexGuard<'_, ()> {
-        self.pinning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Leaves the policy, or the process ends.

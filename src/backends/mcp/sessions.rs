@@ -41,8 +41,6 @@ pub(super) struct Key {
 pub(super) struct Declares {
     /// `capabilities` as JSON text; empty = nothing.
     text: Arc<str>,
-    /// The agent's revision knows no requests of a server, so a legacy one is not told that it may send some.
-    modern_agent: bool,
 }
 
 impl Declares {
@@ -62,22 +60,17 @@ impl Declares {
         if declared.is_empty() {
             return Self::default();
         }
-        Self { text: Value::Object(declared).to_string().into(), modern_agent: side.modern }
+        Self { text: Value::Object(declared).to_string().into() }
     }
 
-    /// `capabilities` for a server of 2026-07-28 or later.
-    pub(super) fn to_modern(&self) -> Value {
+    /// `capabilities` to declare. An agent whose revision knows no requests of servers is asked by a parked call.
+    pub(super) fn declared(&self) -> Value {
         if self.text.is_empty() {
             return Value::Object(Map::new());
         }
         let limits = crate::strict_json::Limits::answer(self.text.len());
         crate::strict_json::parse(self.text.as_bytes(), limits)
             .unwrap_or_else(|_| Value::Object(Map::new()))
-    }
-
-    /// `capabilities` for `initialize`.
-    pub(super) fn to_legacy(&self) -> Value {
-        if self.modern_agent { Value::Object(Map::new()) } else { self.to_modern() }
     }
 }
 

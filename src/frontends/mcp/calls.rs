@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::methods::Answered;
+use super::parkable::may_be_parked;
 use super::state::{Bound, Kept};
 use super::wire::{self, RpcError};
 use super::{Asking, Mcp, meta};
@@ -20,15 +21,15 @@ use crate::mcp::translate::ask_to_legacy;
 use crate::strict_json::{self, Limits};
 
 const METHOD: &str = "tools/call";
-/// Member of `_meta` by which a back end names a call that waits inside the gateway for the answers.
+/// Member of `_meta` that names a call which waits inside the gateway for the answers; it goes into the sealed state.
 pub(super) const PARKED: &str = "io.checkrein/parked";
 
 /// One call, read.
-struct Asked<'p> {
-    said: meta::Said,
-    tool: ToolName,
+pub(super) struct Asked<'p> {
+    pub(super) said: meta::Said,
+    pub(super) tool: ToolName,
     name: &'p str,
-    payload: Payload,
+    pub(super) payload: Payload,
 }
 
 /// What a request goes on with, and whose run and key it has then.
@@ -169,6 +170,9 @@ impl Mcp {
         call: &Asked<'_>,
         continuation: Option<Arc<Continuation>>,
     ) -> (Option<RunId>, Answer) {
+        if may_be_parked(asking) {
+            return self.parkable(asking, call, continuation).await;
+        }
         let side = Arc::new(side(asking, &call.said, continuation));
         let session = asking.session.as_ref().filter(|_| call.said.run.is_none());
         let mut wanted = call.said.run.clone().or_else(|| session.map(|session| session.run()));
@@ -268,7 +272,7 @@ pub(super) fn bad_params(wrong: &Wrong) -> RpcError {
     RpcError::new(INVALID_PARAMS, wrong.to_string()).status(400)
 }
 
-fn refused(asking: &Asking, call: &Asked<'_>, denied: Denied) -> Answer {
+pub(super) fn refused(asking: &Asking, call: &Asked<'_>, denied: Denied) -> Answer {
     Answer {
         id: asking.call.clone(),
         tool: call.tool.clone(),

@@ -13,6 +13,8 @@ mod lists;
 mod meta;
 mod methods;
 mod modern;
+mod parkable;
+mod parking;
 mod passing;
 mod seal;
 mod sessions;
@@ -35,6 +37,7 @@ use crate::mcp::version::{Era, Revision};
 use crate::telemetry::metrics::Metrics;
 use channel::Line;
 use listening::Places;
+use parking::Lot;
 use seal::Seal;
 use sessions::{Session, Sessions};
 use state::States;
@@ -52,6 +55,8 @@ pub(super) struct Mcp {
     seal: Seal,
     states: States,
     listening: Arc<Places>,
+    /// Calls that wait for their agents' answers.
+    lot: Arc<Lot>,
 }
 
 /// Who asks, and what is known of it beside the message.
@@ -93,11 +98,13 @@ impl Mcp {
             seal: Seal::new(),
             states: States::new(),
             listening: Arc::default(),
+            lot: Arc::default(),
         }
     }
 
-    /// Ends sessions that were idle too long; called on a timer.
+    /// Ends sessions that were idle too long, and forgets what nobody came for; called on a timer.
     pub(super) fn sweep(&self) {
+        self.lot.sweep();
         for session in self.sessions.sweep() {
             self.ended(&session);
         }

@@ -14,6 +14,7 @@ mod leaks;
 mod legacy;
 mod listening;
 mod modern;
+mod parked;
 mod passed;
 mod peer;
 mod rig;

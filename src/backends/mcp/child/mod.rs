@@ -125,7 +125,7 @@ impl ChildLink {
         let Open { process, met } = self.opened().await?;
         let params = match met.revision.era() {
             Era::Modern => {
-                handshake::modern(wire.params, met.revision, &self.0.declares.to_modern())
+                handshake::modern(wire.params, met.revision, &self.0.declares.declared())
             }
             Era::Legacy => wire.params,
         };

@@ -98,7 +98,7 @@ impl HttpLink {
         let id = generation.next_id();
         let params = match modern {
             true => {
-                handshake::modern(wire.params, opened.met.revision, &self.declares().to_modern())
+                handshake::modern(wire.params, opened.met.revision, &self.declares().declared())
             }
             false => wire.params,
         };
