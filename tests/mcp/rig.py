@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -92,10 +93,10 @@ def policy(name, folder, **places):
     """policies/NAME.yaml with each @PLACE@ filled in, written into the folder."""
     with open(os.path.join(HERE, "policies", f"{name}.yaml"), encoding="utf-8") as file:
         text = file.read()
-    for place, value in places.items():
-        text = text.replace(f"@{place}@", str(value))
-    if "@" in text:
-        raise SystemExit(f"policies/{name}.yaml has a place that nobody fills: {text[text.index('@'):][:40]}")
+    unfilled = set(re.findall(r"@([A-Z_]+)@", text)) - set(places)
+    if unfilled:
+        raise SystemExit(f"policies/{name}.yaml has places that nobody fills: {unfilled}")
+    text = re.sub(r"@([A-Z_]+)@", lambda place: str(places[place[1]]), text)
     path = os.path.join(folder, f"{name}.yaml")
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
@@ -157,7 +158,11 @@ class Gateway:
 
     def with_tools(self, *some):
         """Itself, once it lists these tools: it starts without waiting for its servers, as it should."""
-        parts.wait_for(f"tools {some} of the gateway", lambda: set(some) <= listed(self.url))
+        try:
+            parts.wait_for("tools of the gateway", lambda: set(some) <= listed(self.url), GATEWAY_WITHIN)
+        except TimeoutError:
+            missing = set(some) - listed(self.url)
+            raise SystemExit(f"the gateway does not list {missing}:\n{self.process.said()[-4000:]}") from None
         return self
 
     def metric(self, series):
