@@ -49,7 +49,7 @@ impl Mcp {
         };
         match parked.word(&asking.cancelled).await {
             Word::Ended(ended) => of(asking, call, ended),
-            Word::Asks(asks, run) => (run, asks_for(call, &parked.id, asks)),
+            Word::Asks(asks, run) => (run, asks_for(call, &parked.id, &asks)),
             Word::Lost => self.gone(asking, call, parked.id.as_str()).await,
         }
     }
@@ -112,7 +112,7 @@ fn of(asking: &Asking, call: &Asked<'_>, ended: Ended) -> (Option<RunId>, Answer
     }
 }
 
-fn asks_for(call: &Asked<'_>, id: &CallId, asks: Map<String, Value>) -> Answer {
+fn asks_for(call: &Asked<'_>, id: &CallId, asks: &Map<String, Value>) -> Answer {
     let result = json!({
         "resultType": "input_required",
         "inputRequests": asks,
