@@ -18,7 +18,7 @@ use crate::layers::stack::{
 };
 use crate::layers::state::ProbeWay;
 use crate::policy::bind;
-use crate::policy::snapshot::{Probe, Snapshot, Target, Tool};
+use crate::policy::snapshot::{Probe, Reach, Snapshot, Target, Tool};
 use crate::telemetry::metrics::{Labels, Metrics, ToolLabel};
 
 /// The door outwards of a policy, told to the MCP servers; idle connections of unchanged upstreams come along from the
@@ -63,17 +63,17 @@ pub(super) fn real(gates: &Gates, egress: Option<&Arc<Egress>>, servers: &Arc<Se
         Target::Mcp(_) => Backend::Mcp(servers.tool(tool)),
         Target::Passed => Backend::Passed(servers.passed(&tool.upstream.name)),
     };
-    routes(gates, Some(egress.clone()), &inner)
+    routes(gates, Some((egress, servers)), &inner)
 }
 
 pub(super) fn routes<S: Inner>(
     gates: &Gates,
-    egress: Option<Arc<Egress>>,
+    ways: Option<(&Arc<Egress>, &Arc<Servers>)>,
     inner: &dyn Fn(&Arc<Tool>) -> S,
 ) -> Routes {
     let passed = || gates.snapshot.mcp_servers.values().filter_map(|one| one.passed.as_ref());
     for tool in gates.snapshot.tools.values().chain(passed()) {
-        probes(tool, gates, egress.as_deref(), inner);
+        probes(tool, gates, ways, inner);
     }
     let writes = gates.snapshot.tools.iter().filter(|(_, tool)| tool.effect == Effect::Write);
     let hands: HashMap<_, _> = writes
@@ -99,7 +99,7 @@ pub(super) fn routes<S: Inner>(
         passed: passed.collect(),
         hands,
         refusal: refusal_stack(gates),
-        egress,
+        egress: ways.map(|(egress, _)| egress.clone()),
     }
 }
 
@@ -118,10 +118,17 @@ fn query<S: Inner>(
 fn probes<S: Inner>(
     tool: &Arc<Tool>,
     gates: &Gates,
-    egress: Option<&Egress>,
+    ways: Option<(&Arc<Egress>, &Arc<Servers>)>,
     inner: &dyn Fn(&Arc<Tool>) -> S,
 ) {
     let state = gates.state.tool(tool);
+    let server = gates.snapshot.mcp_servers.get(&tool.upstream.name);
+    let child = server.is_some_and(|server| matches!(server.reach, Reach::Child(_)));
+    // A child has no address: whether it can be reached is whether it answers.
+    let reached = || match ways? {
+        (_, servers) if child => Some(answers(tool, servers)),
+        (egress, _) => Some(reach(tool, egress)),
+    };
     let both = [
         (&tool.breaker.probe, &state.probe),
         (&tool.upstream.breaker.probe, &state.upstream.probe),
@@ -129,8 +136,8 @@ fn probes<S: Inner>(
     for (named, place) in both {
         let way = match named {
             None => continue,
-            // Without a session to ask in, reaching the server is what can be tested.
-            Some(Probe::Connect | Probe::Discover) => egress.map(|egress| reach(tool, egress)),
+            Some(Probe::Connect) => reached(),
+            Some(Probe::Discover) => ways.map(|(_, servers)| answers(tool, servers)),
             Some(Probe::Call { tool, arguments }) => {
                 gates.snapshot.tools.get(tool).filter(|read| read.effect == Effect::Read).map(
                     |read| ask(read, attempt_stack(read, gates, inner(read)), arguments.clone()),
@@ -138,7 +145,7 @@ fn probes<S: Inner>(
             }
         };
         // A read that was left out of the policy in force must not keep a circuit open for ever.
-        if let Some(way) = way.or_else(|| egress.map(|egress| reach(tool, egress))) {
+        if let Some(way) = way.or_else(reached) {
             // Of several tools of one upstream the first one's is as good as any.
             place.get_or_init(|| way);
         }
@@ -158,6 +165,17 @@ fn reach(tool: &Arc<Tool>, egress: &Egress) -> ProbeWay {
                 Ok(Err(SendError::Blocked(_))) => Verdict::Neutral,
                 Ok(Err(_)) | Err(_) => Verdict::Bad,
             }
+        })
+    }))
+}
+
+/// The server of the tool, asked for its description or its list.
+fn answers(tool: &Arc<Tool>, servers: &Arc<Servers>) -> ProbeWay {
+    let (servers, name, limit) = (servers.clone(), tool.upstream.name.clone(), tool.timeout.total);
+    ProbeWay(Arc::new(move || {
+        let (servers, name) = (servers.clone(), name.clone());
+        Box::pin(async move {
+            tokio::time::timeout(limit, servers.answers(&name)).await.unwrap_or(Verdict::Bad)
         })
     }))
 }

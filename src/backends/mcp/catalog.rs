@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use tokio_util::sync::CancellationToken;
 
-use super::link::{Inbound, Link, Lost, Reply, Wire};
+use super::link::{Inbound, Link, Lost, Reply};
 use super::pins::{Pinned, Seen};
 use super::silent::Silent;
 use crate::call::Progress;
-use crate::mcp::headers;
 use crate::mcp::messages::{Dropped, Judged, List, ListPage, ToolDef, Transport, judge_tools};
 use crate::policy::bind::{Catalog, Offered};
 use crate::policy::pins::pin_of;
@@ -90,7 +88,7 @@ pub(super) async fn crawl(
     Err(CrawlError::Told(format!("the list does not end within {MAX_PAGES} pages")))
 }
 
-/// One request that belongs to no call; asked once more where the session had been forgotten.
+/// One request that belongs to no call.
 pub(super) async fn ask(
     link: &Link,
     method: &str,
@@ -98,30 +96,13 @@ pub(super) async fn ask(
     inbound: &Arc<dyn Inbound>,
     progress: Option<&Progress>,
 ) -> Result<Value, CrawlError> {
-    let never = CancellationToken::new();
-    let mut again = true;
-    loop {
-        let wire = Wire {
-            method,
-            params: params.clone(),
-            name: headers::name_member(method)
-                .and_then(|member| params.get(member).and_then(Value::as_str)),
-            param_headers: Vec::new(),
-            fresh: false,
-            gate: None,
-            progress,
-            inbound,
-            cancelled: &never,
-        };
-        match link.request(wire).await {
-            Ok(Reply::Result(result)) => return Ok(result),
-            Ok(Reply::Error(error)) => {
-                let why = format!("`{method}` was refused ({}): {}", error.code, error.message);
-                return Err(CrawlError::Told(why));
-            }
-            Err(Lost::SessionGone(_)) if again => again = false,
-            Err(lost) => return Err(CrawlError::Lost(lost)),
+    match link.ask(method, params, inbound, progress).await {
+        Ok(Reply::Result(result)) => Ok(result),
+        Ok(Reply::Error(error)) => {
+            let why = format!("`{method}` was refused ({}): {}", error.code, error.message);
+            Err(CrawlError::Told(why))
         }
+        Err(lost) => Err(CrawlError::Lost(lost)),
     }
 }
 

@@ -14,6 +14,7 @@ use super::child::ChildLink;
 use super::http::HttpLink;
 use crate::call::{Progress, SendGate};
 use crate::egress::SendError;
+use crate::mcp::headers;
 use crate::mcp::jsonrpc::{ErrorReply, Notification, Request};
 use crate::mcp::version::Revision;
 
@@ -114,6 +115,34 @@ impl Link {
         match self {
             Link::Http(link) => link.request(wire).await,
             Link::Child(link) => link.request(wire).await,
+        }
+    }
+
+    /// One request that is no call of a tool; once more only where the session had been forgotten, which means that
+    /// nothing was done.
+    pub(super) async fn ask(
+        &self,
+        method: &str,
+        params: Value,
+        inbound: &Arc<dyn Inbound>,
+        progress: Option<&Progress>,
+    ) -> Result<Reply, Lost> {
+        let never = CancellationToken::new();
+        let named = headers::name_member(method).and_then(|member| params.get(member));
+        let wire = || Wire {
+            method,
+            params: params.clone(),
+            name: named.and_then(Value::as_str),
+            param_headers: Vec::new(),
+            fresh: false,
+            gate: None,
+            progress,
+            inbound,
+            cancelled: &never,
+        };
+        match self.request(wire()).await {
+            Err(Lost::SessionGone(_)) => self.request(wire()).await,
+            answered => answered,
         }
     }
 

@@ -40,7 +40,7 @@ pub use self::pins::{FilePins, MemoryPins, NotApproved, Pinned, Pins, Seen};
 pub use self::server::ServerView;
 use self::server::{Reached, Server, Shared};
 use crate::call::side::ServerEvent;
-use crate::call::{AgentId, UpstreamName};
+use crate::call::{AgentId, UpstreamName, Verdict};
 use crate::egress::Egress;
 use crate::policy::bind::Catalog;
 use crate::policy::snapshot::{McpServer, Reach, Snapshot, Target, Tool};
@@ -186,6 +186,21 @@ impl Servers {
     /// What becomes known while nobody asks.
     pub fn events(&self) -> broadcast::Sender<ServerEvent> {
         self.shared.events.clone()
+    }
+
+    /// Whether a server answers, for whoever tests its tools. An error in an answer says that it is ill; one that the
+    /// policy has left says nothing.
+    pub async fn answers(&self, name: &UpstreamName) -> Verdict {
+        match self.named(name) {
+            Some(server) => match server.answers().await {
+                Ok(()) => Verdict::Good,
+                Err(why) => {
+                    tracing::debug!(server = %name, %why, "a probe was not answered");
+                    Verdict::Bad
+                }
+            },
+            None => Verdict::Neutral,
+        }
     }
 
     /// The way to a tool. Its calls end with the server they began with.

@@ -11,14 +11,13 @@ use tower::Service;
 use super::Servers;
 use super::caller::Caller;
 use super::catalog::{self, CrawlError};
-use super::link::{Inbound, Link, Lost, Reply, Wire};
+use super::link::{Inbound, Link, Lost, Reply};
 use super::result;
 use super::server::Server;
 use super::sessions::Key;
 use super::watcher::Watcher;
 use crate::backends::classify::{self, Promises, clean, mcp as judge};
 use crate::call::{Content, Effect, Failed, Form, Phase, Side, ToolCall, ToolResult, UpstreamName};
-use crate::mcp::headers;
 use crate::mcp::jsonrpc::ErrorReply;
 use crate::mcp::messages::{List, ServerCapabilities};
 use crate::mcp::version::Era;
@@ -128,7 +127,7 @@ impl Passing<'_> {
     }
 }
 
-/// Asked once; once more only where the session had been forgotten, which means that nothing was done.
+/// Asked for this agent, with what it brings.
 async fn once(
     server: &Arc<Server>,
     link: &Link,
@@ -136,36 +135,19 @@ async fn once(
     method: &str,
     params: Value,
 ) -> Result<Value, Failed> {
-    let caller =
-        Caller::new(Some(who.side.clone()), &server.rules(), server, who.call.progress.as_ref());
+    let progress = who.call.progress.as_ref();
+    let caller = Caller::new(Some(who.side.clone()), &server.rules(), server, progress);
     let inbound: Arc<dyn Inbound> = caller.clone();
     let modern = link.open().await.map_err(lost)?.revision.era() == Era::Modern;
     let params = whole(params, who.side, &caller, modern);
-    let never = CancellationToken::new();
-    let mut again = true;
-    loop {
-        let wire = Wire {
-            method,
-            params: params.clone(),
-            name: headers::name_member(method)
-                .and_then(|member| params.get(member).and_then(Value::as_str)),
-            param_headers: Vec::new(),
-            fresh: false,
-            gate: None,
-            progress: who.call.progress.as_ref(),
-            inbound: &inbound,
-            cancelled: &never,
-        };
-        match link.request(wire).await {
-            Ok(Reply::Result(mut answer)) => {
-                caller.over();
-                result::strip_meta(&mut answer);
-                return Ok(answer);
-            }
-            Ok(Reply::Error(error)) => return Err(told(&error)),
-            Err(Lost::SessionGone(_)) if again => again = false,
-            Err(error) => return Err(lost(error)),
+    match link.ask(method, params, &inbound, progress).await {
+        Ok(Reply::Result(mut answer)) => {
+            caller.over();
+            result::strip_meta(&mut answer);
+            Ok(answer)
         }
+        Ok(Reply::Error(error)) => Err(told(&error)),
+        Err(error) => Err(lost(error)),
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use self::shown::ServerView;
-use super::catalog::{self, Drift, Offer};
+use super::catalog::{self, CrawlError, Drift, Offer};
 use super::child::{ChildLink, Nursery, Owner};
 use super::door::Door;
 use super::drops::Drops;
@@ -22,6 +22,7 @@ use super::http::HttpLink;
 use super::link::{Inbound, Link, Lost, Met};
 use super::pins::Pins;
 use super::sessions::{Held, Key, Sessions};
+use super::silent::Silent;
 use super::watcher::Watcher;
 use crate::call::UpstreamName;
 use crate::call::side::ServerEvent;
@@ -319,6 +320,19 @@ impl Server {
         let items = listed.map(|listed| listed.items).unwrap_or_default();
         self.take(items, met).await;
         Ok((ttl, link))
+    }
+
+    /// Whether it answers: its description is asked for, or its list, in the gateway's own session.
+    pub(super) async fn answers(&self) -> Result<(), CrawlError> {
+        let link = self.hold(Key::of_the_gateway()).map_err(CrawlError::Lost)?.link;
+        let met = link.open().await.map_err(CrawlError::Lost)?;
+        let method = match met.revision.era() {
+            Era::Modern => "server/discover",
+            Era::Legacy if ServerCapabilities::of(&met.capabilities).tools => List::Tools.method(),
+            Era::Legacy => "ping",
+        };
+        let inbound: Arc<dyn Inbound> = Arc::new(Silent);
+        catalog::ask(&link, method, json!({}), &inbound, None).await.map(drop)
     }
 
     /// What was listed becomes what is offered.

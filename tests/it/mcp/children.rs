@@ -104,6 +104,28 @@ async fn a_write_whose_child_ends_is_unknown_and_not_sent_again() {
     assert_eq!(lines(&gateway, "kid.effects"), ["effect one", "die_after two"]);
 }
 
+/// A child has no address to connect to; whatever the probe is called, the child is asked.
+#[tokio::test]
+async fn a_broken_tool_of_a_child_is_tested_by_asking_the_child() {
+    for probe in ["connect", "discover"] {
+        let broken = format!(
+            "retry: {{ max_retries: 0 }}, breaker: {{ consecutive_failures: 1, open_for: 1h, open_max: 1h, probe: {probe}, probe_every: 100ms }}"
+        );
+        let kid = server("kid", "era=legacy", "").replace("retry: { max_retries: 0 }", &broken);
+        let gateway = gateway(&[kid]).await;
+        listed(&gateway, "kid_die_before").await;
+        let (_, told) = call(&gateway, "a", "kid_die_before", "one").await;
+        assert_eq!(told["ok"], json!(false), "{told}");
+        let closed = r#"checkrein_breaker_state{state="closed",tool="kid_die_before"} 1"#;
+        wait_for("the circuit to close", SOON, async || {
+            let scrape = http::get(gateway.health, "/metrics").await.text();
+            let opened = r#"checkrein_breaker_transitions_total{from="closed",to="open",tool="kid_die_before"} 1"#;
+            scrape.contains(opened) && scrape.contains(closed)
+        })
+        .await;
+    }
+}
+
 /// The stdio half of `a_dead_upstream_does_not_spoil_the_list`.
 #[tokio::test]
 async fn a_dead_child_does_not_spoil_the_list() {

@@ -17,6 +17,7 @@ mod modern;
 mod parked;
 mod passed;
 mod peer;
+mod probes;
 mod rig;
 mod rounds;
 mod script;
