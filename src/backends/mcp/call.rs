@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use serde_json::{Map, Value, json};
 use tower::Service;
 
-use super::caller::{Caller, unanswered};
+use super::caller::Caller;
 use super::link::{Inbound, Lost, Reply, Wire};
 use super::result::{self, Judged};
 use super::server::Server;
@@ -18,14 +18,11 @@ use crate::backends::key::Key;
 use crate::call::{Effect, Failed, Payload, Phase, Side, ToolCall, ToolResult};
 use crate::mcp::headers;
 use crate::mcp::jsonrpc::HEADER_MISMATCH;
-use crate::mcp::messages::InputRequired;
 use crate::mcp::version::Era;
 use crate::policy::snapshot::{McpTool, Target, Tool};
 
 /// The level of logs that a modern server is told on every request.
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-/// How often one call may be asked for input.
-const MAX_ROUNDS: u32 = 10;
 
 /// The way to one tool of an MCP server. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -124,48 +121,39 @@ impl Inner {
         let held = server.hold(owner).map_err(lost)?;
         let modern = held.link.open().await.map_err(lost)?.revision.era() == Era::Modern;
         let caller = Caller::new(call.side.clone(), &mcp.server, server, call.progress.as_ref());
-        let continued = side.and_then(|side| side.continuation.as_deref());
-        let mut asked = continued.map(|c| (c.responses.clone(), c.state.clone()));
-        let mut first = true;
-        for _ in 0..MAX_ROUNDS {
-            let mut params = self.params(call, mcp, &caller)?;
-            if modern && let Some(level) = caller.log_level() {
-                let meta = params.entry("_meta").or_insert_with(|| json!({}));
-                if let Some(meta) = meta.as_object_mut() {
-                    meta.insert(LOG_LEVEL.into(), Value::String(level.to_owned()));
-                }
-            }
-            if let Some((responses, state)) = asked.take().filter(|_| modern) {
-                params.insert("inputResponses".into(), responses);
-                if let Some(state) = state {
-                    params.insert("requestState".into(), Value::String(state.to_string()));
-                }
-            }
-            let reply = self.send(call, mcp, &held, &caller, (params, modern, first)).await;
-            first = false;
-            let reply = reply.map_err(lost)?;
-            let result = match reply {
-                Reply::Result(result) => result,
-                Reply::Error(error) => {
-                    if judge::is_unknown_tool(&error) || error.code == HEADER_MISMATCH {
-                        server.nudge();
-                    }
-                    return Err(result::refused(&error));
-                }
-            };
-            match result::judge(&self.tool, mcp, modern, result) {
-                Judged::Ended(ended) => {
-                    caller.over();
-                    return ended.map_err(|failed| *failed);
-                }
-                Judged::Asks(result) => match side {
-                    // An agent of that era answers by itself, in a continuation.
-                    Some(side) if side.modern => return Ok(result::asking(mcp, &result)),
-                    Some(_) | None => asked = Some(answers(&caller, mcp, &result).await?),
-                },
+        let mut params = self.params(call, mcp, &caller)?;
+        if modern && let Some(level) = caller.log_level() {
+            let meta = params.entry("_meta").or_insert_with(|| json!({}));
+            if let Some(meta) = meta.as_object_mut() {
+                meta.insert(LOG_LEVEL.into(), Value::String(level.to_owned()));
             }
         }
-        Err(result::cannot_be_asked(mcp))
+        let continued = side.and_then(|side| side.continuation.as_deref());
+        if let Some(continued) = continued.filter(|_| modern) {
+            params.insert("inputResponses".into(), continued.responses.clone());
+            if let Some(state) = &continued.state {
+                params.insert("requestState".into(), Value::String(state.to_string()));
+            }
+        }
+        let reply = self.send(call, mcp, &held, &caller, (params, modern)).await;
+        let result = match reply.map_err(lost)? {
+            Reply::Result(result) => result,
+            Reply::Error(error) => {
+                if judge::is_unknown_tool(&error) || error.code == HEADER_MISMATCH {
+                    server.nudge();
+                }
+                return Err(result::refused(&error));
+            }
+        };
+        match result::judge(&self.tool, mcp, modern, result) {
+            Judged::Ended(ended) => {
+                caller.over();
+                ended.map_err(|failed| *failed)
+            }
+            // The answers come with a call that goes on with this one, through all layers.
+            Judged::Asks(result) if caller.can_answer(&result) => Ok(result::asking(mcp, &result)),
+            Judged::Asks(_) => Err(result::cannot_be_asked(mcp)),
+        }
     }
 
     async fn send(
@@ -174,7 +162,7 @@ impl Inner {
         mcp: &McpTool,
         held: &Held,
         caller: &Arc<Caller>,
-        (params, modern, first): (Map<String, Value>, bool, bool),
+        (params, modern): (Map<String, Value>, bool),
     ) -> Result<Reply, Lost> {
         let inbound: Arc<dyn Inbound> = caller.clone();
         let never = Side::default().cancelled;
@@ -189,8 +177,7 @@ impl Inner {
             name: Some(&mcp.own_name),
             param_headers,
             fresh: self.tool.effect == Effect::Write && !pooled,
-            // A continuation goes on with what the gate was opened for.
-            gate: call.send_gate.as_ref().filter(|_| first),
+            gate: call.send_gate.as_ref(),
             progress: call.progress.as_ref(),
             inbound: &inbound,
             cancelled: match self.tool.effect {
@@ -276,26 +263,4 @@ impl Inner {
         }
         fields
     }
-}
-
-/// Asks the agent on its open call what a modern server wants to know, one question a key.
-async fn answers(
-    caller: &Caller,
-    mcp: &McpTool,
-    result: &Value,
-) -> Result<(Value, Option<Arc<str>>), Failed> {
-    let broken = |why: String| classify::protocol(None, &why);
-    let asks = InputRequired::of(result).map_err(|wrong| broken(wrong.to_string()))?;
-    let mut responses = Map::new();
-    for ask in &asks.requests {
-        let Some(asking) = caller.ask(ask.kind.method(), ask.params.cloned()) else {
-            return Err(result::cannot_be_asked(mcp));
-        };
-        let answer = asking.await.or_else(|why| unanswered(ask.kind, &why));
-        match answer {
-            Ok(answer) => responses.insert(ask.key.to_owned(), answer),
-            Err(_) => return Err(result::cannot_be_asked(mcp)),
-        };
-    }
-    Ok((Value::Object(responses), asks.state.map(Arc::from)))
 }

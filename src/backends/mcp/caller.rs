@@ -15,7 +15,7 @@ use super::server::Server;
 use super::silent;
 use crate::call::{NoAnswer, Phase, Progress, Side};
 use crate::mcp::jsonrpc::{ErrorReply, INTERNAL_ERROR, METHOD_NOT_FOUND, Notification, Request};
-use crate::mcp::messages::{AskKind, ClientCapabilities};
+use crate::mcp::messages::{AskKind, ClientCapabilities, InputRequired};
 use crate::policy::snapshot::McpServer;
 
 /// How often a call is said to be alive while its agent is asked.
@@ -128,17 +128,30 @@ impl Caller {
         }
     }
 
-    /// What the agent may be asked: the policy lets the server, the agent said that it can, and it listens.
-    fn may_ask(&self, kind: AskKind) -> bool {
+    /// What the agent may be asked: the policy lets the server, the agent said that it can.
+    fn allows(&self, kind: AskKind) -> bool {
         let Some(side) = &self.side else { return false };
         let (may, can) = (self.rules.may_ask, ClientCapabilities::of(&side.capabilities));
-        side.channel.is_some()
-            && match kind {
-                AskKind::ElicitForm => may.elicitation && can.elicitation_form,
-                AskKind::ElicitUrl => may.elicitation && can.elicitation_url,
-                AskKind::Sampling => may.sampling && can.sampling,
-                AskKind::Roots => may.roots && can.roots,
-            }
+        match kind {
+            AskKind::ElicitForm => may.elicitation && can.elicitation_form,
+            AskKind::ElicitUrl => may.elicitation && can.elicitation_url,
+            AskKind::Sampling => may.sampling && can.sampling,
+            AskKind::Roots => may.roots && can.roots,
+        }
+    }
+
+    /// It may be asked that, and it listens while its call is open.
+    fn may_ask(&self, kind: AskKind) -> bool {
+        self.side.as_ref().is_some_and(|side| side.channel.is_some()) && self.allows(kind)
+    }
+
+    /// Whether the agent can give all that a result asks for: in a request of its own, or asked on its open call where
+    /// its revision has no such requests.
+    pub(super) fn can_answer(&self, result: &Value) -> bool {
+        let Some(side) = &self.side else { return false };
+        let asks = InputRequired::of(result);
+        (side.modern || side.channel.is_some())
+            && asks.is_ok_and(|asks| asks.requests.iter().all(|ask| self.allows(ask.kind)))
     }
 
     /// Asks the agent, as a question of the server. `Err`: it is not to be asked that.
@@ -174,7 +187,7 @@ pub(super) fn reaches(told: Option<&str>, wanted: Option<&str>) -> bool {
 }
 
 /// What a server is told whose question got no answer. An elicitation has a word for it.
-pub(super) fn unanswered(kind: AskKind, why: &NoAnswer) -> Result<Value, (i64, String)> {
+fn unanswered(kind: AskKind, why: &NoAnswer) -> Result<Value, (i64, String)> {
     let elicits = matches!(kind, AskKind::ElicitForm | AskKind::ElicitUrl);
     match why {
         NoAnswer::NotDeclared => Err((METHOD_NOT_FOUND, "the agent cannot be asked for it".into())),

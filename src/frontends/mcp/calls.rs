@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::methods::Answered;
 use super::parkable::may_be_parked;
-use super::state::{Bound, Kept};
+use super::state::{Bound, Kept, VALID};
 use super::wire::{self, RpcError};
 use super::{Asking, Mcp, meta};
 use crate::call::code::DenyCode;
@@ -75,7 +75,7 @@ impl Mcp {
                 put(&mut answer, &sealed?);
                 return self.written(asking, &answer, run);
             }
-            match asked_of_agent(asking, &result).await {
+            match self.given(asking, &call.said, &result).await {
                 Ok(responses) => {
                     let state = result.get("requestState").and_then(Value::as_str).map(Arc::from);
                     let parked = parked(&result).map(Arc::from);
@@ -85,11 +85,33 @@ impl Mcp {
                     // What goes on is the same operation, so the same run.
                     call.said.run = run;
                 }
+                // It may have happened before it was asked about: the ledger has the words for that.
+                Err(_) if acted_before(&answer) => {
+                    let (run, answer) = self.sent(asking, &call, None).await;
+                    return self.written(asking, &answer, run);
+                }
                 Err(why) => {
                     answer.outcome = Err(CallError::Failed(cannot_give(&why)));
                     return self.written(asking, &answer, run);
                 }
             }
+        }
+    }
+
+    /// What an agent of a session answers on the stream of its open call, as long as a state of ours would be good for;
+    /// who takes its call back, or has less time, is not waited for.
+    async fn given(
+        &self,
+        asking: &Asking,
+        said: &meta::Said,
+        result: &Value,
+    ) -> Result<Value, NotGiven> {
+        let patience = said.timeout.map_or(VALID, |timeout| timeout.min(VALID));
+        tokio::select! {
+            given = tokio::time::timeout(patience, asked_of_agent(asking, result)) => {
+                given.unwrap_or(Err(NotGiven::Cannot))
+            }
+            () = asking.cancelled.cancelled() => Err(NotGiven::Cannot),
         }
     }
 
@@ -287,6 +309,12 @@ pub(super) fn refused(asking: &Asking, call: &Asked<'_>, denied: Denied) -> Answ
 fn occurrence_of(answer: &Answer) -> u32 {
     let asks = answer.outcome.as_ref().ok().and_then(|result| result.notes.asks);
     asks.map_or(0, |asks| asks.occurrence)
+}
+
+/// Its server is known to act before it asks.
+fn acted_before(answer: &Answer) -> bool {
+    let asks = answer.outcome.as_ref().ok().and_then(|result| result.notes.asks);
+    asks.is_some_and(|asks| asks.after_acting)
 }
 
 /// The result, where a server wants input before it goes on.

@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
+use checkrein::call::Side;
+use checkrein::frontends::{Body, Doors, FrontEnds};
+use checkrein::identity::Peer;
 use checkrein::policy::snapshot::MayAsk;
 use serde_json::{Value, json};
 
-use super::rig::{Ear, Rig, ended, parsed, side, stands, text};
+use super::peer::{Stream, build, got, initialize};
+use super::rig::{Ear, Rig, ended, side, stands};
 use crate::support::mcp::{Does, Piece, ScriptedServer, tool};
 use crate::support::wait_for;
 
@@ -81,30 +85,105 @@ async fn elicitation_goes_home() {
     assert!(ears.iter().all(|ear| ear.asked().len() == 1));
 }
 
-#[tokio::test]
-async fn a_modern_server_that_needs_input_is_answered_by_a_legacy_agent_on_its_open_call() {
-    let server =
-        ScriptedServer::modern(vec![tool("look", json!({})), tool("make", json!({}))]).await;
-    let needs = json!({
+/// A legacy agent that can be asked, before the real engine.
+struct Agent {
+    front_ends: FrontEnds,
+    session: String,
+}
+
+impl Agent {
+    async fn open(rig: &Rig) -> Self {
+        let front_ends = FrontEnds::new(rig.engine.clone(), rig.metrics.clone(), Doors::default());
+        let hello = initialize("2025-11-25", &json!({"elicitation": {}, "sampling": {}}));
+        let answer = front_ends.clone().answer(Peer::Loopback, build("POST", &[], &hello)).await;
+        let session = got(answer).await.header("mcp-session-id").to_owned();
+        Self { front_ends, session }
+    }
+
+    async fn post(&self, message: &Value) -> http::Response<Body> {
+        let fields = [("mcp-session-id", &*self.session)];
+        let request = build("POST", &fields, &message.to_string());
+        self.front_ends.clone().answer(Peer::Loopback, request).await
+    }
+
+    /// Calls `make`, answers the one question, and tells how it ended.
+    async fn make(&self, id: u32, answer: &Value) -> Value {
+        let params = json!({"name": "make", "arguments": {"n": id}});
+        let call = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+        let mut stream = Stream::new(self.post(&call).await.into_body());
+        let asked = stream.next().await.expect("a question");
+        let mut answer = answer.clone();
+        answer["jsonrpc"] = "2.0".into();
+        answer["id"] = asked["id"].clone();
+        assert_eq!(got(self.post(&answer).await).await.status, 202);
+        stream.next().await.expect("an answer")["result"].clone()
+    }
+}
+
+fn needs() -> Value {
+    json!({
         "resultType": "input_required",
         "inputRequests": {"k": {"method": "elicitation/create", "params": {"message": "?"}}},
         "requestState": "their state",
-    });
+    })
+}
+
+async fn modern_server() -> ScriptedServer {
+    ScriptedServer::modern(vec![tool("look", json!({})), tool("make", json!({"n": {}}))]).await
+}
+
+#[tokio::test]
+async fn a_modern_server_that_needs_input_is_answered_by_a_legacy_agent_on_its_open_call() {
+    let server = modern_server().await;
     let done = json!({"resultType": "complete", "content": []});
-    server.script("make", [Does::Result(needs.clone()), Does::Result(done.clone())]);
+    server.script("make", [Does::Result(needs()), Does::Result(done)]);
     let mut stand = stands("srv", &server);
     stand.may_ask = MayAsk { elicitation: true, ..MayAsk::default() };
     let rig = Rig::ready(&[stand]).await;
-    let ear = Ear::that_answers(json!({"action": "accept"}));
-    let mut asks = side("s", &ear);
-    asks.capabilities = Arc::new(json!({"elicitation": {}}));
-    let got = rig.call_as("default", Some(asks), "make", "{}").await;
-    assert_eq!(parsed(&text(&got.outcome)), done);
+    let agent = Agent::open(&rig).await;
+    let ended_as = agent.make(1, &json!({"result": {"action": "accept"}})).await;
+    assert_eq!(ended_as["content"], json!([]), "{ended_as}");
     let second = server.of("tools/call").remove(1);
     assert_eq!(second.body["params"]["inputResponses"]["k"], json!({"action": "accept"}));
     assert_eq!(second.body["params"]["requestState"], "their state");
     // an agent that cannot be asked is told so, and the write has not happened
-    server.script("make", [Does::Result(needs)]);
-    let got = rig.call("make", r#"{}"#).await;
-    assert_eq!(ended(&got.outcome), ("tool_error", "no"));
+    server.script("make", [Does::Result(needs())]);
+    let told = rig.call("make", r#"{"n":2}"#).await;
+    assert_eq!(ended(&told.outcome), ("tool_error", "no"));
+    // nor is one that did not declare this kind of question
+    let undeclared = Side { modern: true, ..Side::default() };
+    let told = rig.call_as("default", Some(undeclared), "make", r#"{"n":3}"#).await;
+    assert_eq!(ended(&told.outcome), ("tool_error", "no"));
+}
+
+/// What becomes of a later round says nothing of what a server had done before it asked.
+#[tokio::test]
+async fn no_later_round_calls_a_write_undone_whose_server_acts_before_it_asks() {
+    let accepts = json!({"result": {"action": "accept"}});
+    let refuses = json!({"error": {"code": -1, "message": "no"}});
+    let mut samples = needs();
+    samples["inputRequests"]["k"] = json!({"method": "sampling/createMessage", "params": {}});
+    let mut roots = needs();
+    roots["inputRequests"]["k"] = json!({"method": "roots/list"});
+    let rounds = [
+        (needs(), Does::Error(-32602, "stale"), &accepts),
+        (needs(), Does::Status(404, "gone"), &accepts),
+        // The agent did not declare this kind; in the last one it declared it, and refuses.
+        (needs(), Does::Result(roots), &accepts),
+        (samples, Does::Hang, &refuses),
+    ];
+    for (n, (first, later, answer)) in (1..).zip(rounds) {
+        let server = modern_server().await;
+        server.script("make", [Does::Result(first), later]);
+        let mut stand = stands("srv", &server);
+        stand.may_ask = MayAsk { elicitation: true, sampling: true, roots: true };
+        (stand.reads, stand.keys) = (Vec::new(), "write: { on_input_required: unknown }");
+        let rig = Rig::ready(&[stand]).await;
+        let agent = Agent::open(&rig).await;
+        let told = agent.make(n, answer).await;
+        assert_eq!(told["structuredContent"]["executed"], "unknown", "{n}: {told}");
+        assert_eq!(rig.reviews(), 1, "{n}");
+        let again = rig.call("make", &format!(r#"{{"n":{n}}}"#)).await;
+        assert_eq!(ended(&again.outcome), ("review_required", "unknown"), "{n}");
+    }
 }
