@@ -67,15 +67,19 @@ fn promised(
         strict_json::parse(body, Limits::answer(body.len()))
             .map_err(|fault| format!("but no sound JSON: {fault}"))?
     };
-    if let Some(expect) = &policy.expect
-        && let Some(fault) = expect.faults(&value).into_iter().next()
-    {
-        let at = if fault.at.is_empty() { "the whole" } else { fault.at.as_str() };
-        // Words about a value may quote it.
-        let why = if policy.redact.is_empty() { fault.expected.as_ref() } else { "not shown" };
-        return Err(format!("but not what was promised: at {at}, expected {why}"));
+    match unexpected(policy, &value) {
+        Some(why) => Err(format!("but {why}")),
+        None => Ok(value),
     }
-    Ok(value)
+}
+
+/// Where a value is not what `expect` says.
+pub(super) fn unexpected(policy: &ResultPolicy, value: &Value) -> Option<String> {
+    let fault = policy.expect.as_ref()?.faults(value).into_iter().next()?;
+    let at = if fault.at.is_empty() { "the whole" } else { fault.at.as_str() };
+    // Words about a value may quote it.
+    let why = if policy.redact.is_empty() { fault.expected.as_ref() } else { "not shown" };
+    Some(format!("not what was promised: at {at}, expected {why}"))
 }
 
 /// The first characters of a body, for a message; nothing where a redaction might have been meant for them.

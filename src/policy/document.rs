@@ -266,8 +266,6 @@ pub struct Tool {
     pub http: Maybe<Http>,
     pub result: Maybe<ToolResult>,
     pub write: Maybe<Write>,
-    /// True = `use`; tools of MCP servers.
-    pub tasks: Maybe<bool>,
 }
 
 impl Tool {

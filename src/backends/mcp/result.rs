@@ -14,6 +14,7 @@ use crate::call::{
 use crate::mcp::messages::{self, InputRequired, ResultKind};
 use crate::mcp::meta::{TRACEPARENT, TRACESTATE, is_traceparent};
 use crate::policy::snapshot::{IsError, McpTool, ResultPolicy, Tool};
+use crate::strict_json::{self, Limits};
 
 /// Members of an agent's `_meta` that go on, bytes of their JSON together.
 const MAX_META: usize = 8 * 1024;
@@ -45,11 +46,30 @@ pub(super) fn judge(tool: &Tool, mcp: &McpTool, modern: bool, mut result: Value)
     }
     strip_meta(&mut result);
     let is_error = messages::is_error(&result);
+    if !is_error && let Err(why) = promised(&tool.result, mcp, &result) {
+        return broken(&why);
+    }
     reduce(&tool.result, &mut result);
     if is_error {
         return Judged::Ended(Err(Box::new(tool_error(tool, mcp, &result))));
     }
     Judged::Ended(fitted(&tool.result, mcp.output_schema, result).map_err(Box::new))
+}
+
+/// What the policy promises of a success, where it does: JSON, and what `expect` says of it. Structured content is
+/// meant, else the text. Without a promise a result passes as its server gave it.
+fn promised(policy: &ResultPolicy, mcp: &McpTool, result: &Value) -> Result<(), String> {
+    if policy.expect.is_none() && !(mcp.format_written && policy.json) {
+        return Ok(());
+    }
+    let of_text = || {
+        let value = content(result).value()?;
+        let text = value.as_str()?;
+        strict_json::parse(text.as_bytes(), Limits::answer(text.len())).ok()
+    };
+    let value = result.get("structuredContent").cloned().or_else(of_text);
+    let value = value.ok_or("no JSON where JSON was promised")?;
+    answer::unexpected(policy, &value).map_or(Ok(()), Err)
 }
 
 fn broken(why: &str) -> Judged {
@@ -106,8 +126,8 @@ fn tool_error(tool: &Tool, mcp: &McpTool, result: &Value) -> Failed {
     };
     let whole = content(result);
     let answer = (whole.bytes.len() <= tool.result.max).then_some(whole);
-    let failed =
-        Failed::new(FailCode::ToolError, Class::Permanent, delivery, Verdict::Neutral, told);
+    let health = if tool.breaker.is_error_bad { Verdict::Bad } else { Verdict::Neutral };
+    let failed = Failed::new(FailCode::ToolError, Class::Permanent, delivery, health, told);
     Failed { evidence, answer, error_class: ErrorClass::None, ..failed }
 }
 
@@ -172,8 +192,8 @@ fn reduce(policy: &ResultPolicy, result: &mut Value) {
     let blocks = result.get_mut("content").and_then(Value::as_array_mut);
     for text in blocks.into_iter().flatten().filter_map(|block| block.get_mut("text")) {
         let Some(words) = text.as_str() else { continue };
-        let limits = crate::strict_json::Limits::answer(words.len());
-        if let Ok(value) = crate::strict_json::parse(words.as_bytes(), limits) {
+        let limits = Limits::answer(words.len());
+        if let Ok(value) = strict_json::parse(words.as_bytes(), limits) {
             *text = Value::String(answer::reduced(policy, value).to_string());
         }
     }

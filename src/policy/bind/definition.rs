@@ -63,7 +63,6 @@ pub(super) fn tool(
             output_schema,
             format_written: entry.format_written,
             param_headers,
-            tasks: entry.tasks,
             is_error: if entry.effect == *effect { entry.is_error } else { IsError::Executed },
             asks_after_acting: entry.asks_after_acting,
             meta_key: entry.meta_key.clone(),

@@ -48,7 +48,6 @@ pub struct Entry {
     pub format_written: bool,
     /// Of writes.
     pub write: WritePolicy,
-    pub tasks: bool,
     pub is_error: IsError,
     pub asks_after_acting: bool,
     pub meta_key: Option<Arc<str>>,

@@ -273,7 +273,6 @@ fn entry(
         result: result_of(&tool.result, parts.and_then(|parts| parts.expect.clone())),
         format_written: tool.result.as_ref().is_some_and(|result| result.value.json.is_some()),
         write: if tool.effect() == Effect::Write { write(&tool.write) } else { write(&None) },
-        tasks: get(&tool.tasks).unwrap_or(false),
         is_error: written.and_then(|w| get(&w.is_error)).unwrap_or(IsError::Executed),
         asks_after_acting: written.and_then(|w| get(&w.unknown_on_input)).unwrap_or(false),
         meta_key: written.and_then(|write| remedies::meta_key(&write.idempotency)),

@@ -312,8 +312,9 @@ impl Tool {
     /// As an entry of a server, which has no back end of its own, and a description where it wants another.
     pub(super) fn of_server(f: &mut Fields<'_>) -> Self {
         let description = f.optional("description", DESCRIPTION);
-        let tasks = f.optional("tasks", choice!("ignore", "use"));
-        Self { description, tasks, ..Self::rules(f) }
+        let entry = Self { description, ..Self::rules(f) };
+        f.absent("tasks");
+        entry
     }
 
     /// What a tool obeys wherever its calls go.
@@ -339,7 +340,6 @@ impl Tool {
             http: None,
             result: f.optional("result", Record { name: "result", fields: ToolResult::fields }),
             write: f.optional("write", Record { name: "write", fields: Write::fields }),
-            tasks: None,
         };
         for key in ["cache", "approval"] {
             f.absent(key);

@@ -131,8 +131,6 @@ pub struct McpTool {
     pub format_written: bool,
     /// Arguments that modern servers want repeated in fields: pointer, field without `Mcp-Param-`.
     pub param_headers: Arc<[(String, String)]>,
-    /// `tasks: use`.
-    pub tasks: bool,
     pub is_error: IsError,
     /// `write.on_input_required: unknown`.
     pub asks_after_acting: bool,

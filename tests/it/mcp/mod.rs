@@ -18,6 +18,7 @@ mod parked;
 mod passed;
 mod peer;
 mod probes;
+mod results;
 mod rig;
 mod rounds;
 mod script;
