@@ -41,10 +41,14 @@ pub(super) fn bound(
     before: Option<&Snapshot>,
     servers: Option<&Arc<Servers>>,
 ) -> Arc<Snapshot> {
-    match servers {
-        Some(servers) => bind::rebind(base, &servers.catalogs(), before),
-        None => base.clone(),
+    let Some(servers) = servers else { return base.clone() };
+    let bound = bind::rebind(base, &servers.catalogs(), before);
+    let known = before.map_or(&[][..], |before| &before.remarks);
+    for remark in bound.remarks.iter().filter(|remark| !known.contains(remark)) {
+        let (server, tool) = (&remark.server, &remark.own_name);
+        tracing::warn!(%server, %tool, "a tool of an MCP server {}", remark.text);
     }
+    bound
 }
 
 /// Routes to the real tools.

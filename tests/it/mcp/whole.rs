@@ -7,6 +7,7 @@ use serde_json::json;
 use super::peer::{as_pairs, modern, parse};
 use super::rig::{policy, stands};
 use crate::support::mcp::{Does, Piece, ScriptedServer, tool};
+use crate::support::process::Process;
 use crate::support::{Gateway, http, wait_for};
 
 const S: Duration = Duration::from_secs(1);
@@ -117,4 +118,28 @@ async fn an_agents_trace_goes_on_by_a_span_of_ours_and_a_malformed_one_is_absent
     }
     assert_eq!(calls[1].header("tracestate"), Some("a=b"));
     assert_eq!((meta(2), calls[2].header("traceparent")), (None, None));
+}
+
+#[tokio::test]
+async fn a_tool_that_is_not_exposed_or_is_tightened_is_told_once_in_the_log() {
+    let mut hinted = tool("drop_all", json!({}));
+    hinted["annotations"] = json!({"destructiveHint": true});
+    let offered = vec![tool("look", json!({})), tool("a.b", json!({})), hinted];
+    let server = ScriptedServer::legacy("2025-11-25", offered).await;
+    let mut stand = stands("srv", &server);
+    stand.writes = Vec::new();
+    let text = policy(&[stand]).replace("DIR/b", "TOKEN_B");
+    let text = text.replace("      look:", "      \"*\":");
+    let process = Process::start(&text, &[]).await;
+    let listed = async || http::get(process.data, "/v1/tools").await.text().contains("look");
+    wait_for("the tool", 5 * S, listed).await;
+    process.swap(&text.replace("total: 3s", "total: 4s"));
+    process.signal("HUP");
+    let reloads = [("result", "applied")];
+    let reloaded =
+        async || process.metrics().await.value("checkrein_policy_reloads_total", &reloads) > 0.0;
+    wait_for("the reload", 5 * S, reloaded).await;
+    for words in ["`a.b` cannot be a name", "only the pattern `*` calls it a read"] {
+        assert_eq!(process.log().matches(words).count(), 1, "{}", process.log());
+    }
 }
