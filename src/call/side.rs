@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
@@ -35,6 +36,8 @@ pub struct Side {
     pub cancelled: CancellationToken,
     /// The way back to the agent while this call is open. `None` = it listens to the answer only.
     pub channel: Option<Arc<dyn Channel>>,
+    /// The way to the agent's session, for what belongs to no call.
+    pub aside: Option<Arc<dyn Channel>>,
 }
 
 impl Default for Side {
@@ -50,6 +53,7 @@ impl Default for Side {
             continuation: None,
             cancelled: CancellationToken::new(),
             channel: None,
+            aside: None,
         }
     }
 }
@@ -119,4 +123,6 @@ pub trait Channel: fmt::Debug + Send + Sync {
         method: &str,
         params: Value,
     ) -> Pin<Box<dyn Future<Output = Result<Value, NoAnswer>> + Send>>;
+    /// The server holds no connection for this call any more: it is asked again after `wait`, and so may the agent ask.
+    fn let_go(&self, _wait: Duration) {}
 }

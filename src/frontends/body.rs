@@ -171,7 +171,8 @@ pub(super) fn events() -> (EventSender, Body) {
 impl EventSender {
     /// Queues one event. False: nobody reads any more, the stream is over, or its reader has fallen so far behind
     /// that it is cut here.
-    pub(super) fn send(&self, event: Vec<u8>) -> bool {
+    pub(super) fn send(&self, event: impl Into<Bytes>) -> bool {
+        let event = event.into();
         if self.gone.is_cancelled() {
             return false;
         }
@@ -187,7 +188,7 @@ impl EventSender {
                 waiting.bytes = 0;
             } else {
                 waiting.bytes += event.len();
-                waiting.events.push_back(event.into());
+                waiting.events.push_back(event);
             }
             full
         });
@@ -200,6 +201,15 @@ impl EventSender {
     /// Ends the stream after what is queued.
     pub(super) fn end(&self) {
         self.queue.with(|waiting| waiting.over = true);
+    }
+
+    /// Ends the stream at once: what is queued is said elsewhere.
+    pub(super) fn cut(&self) {
+        self.queue.with(|waiting| {
+            waiting.events.clear();
+            waiting.bytes = 0;
+            waiting.over = true;
+        });
     }
 
     /// Cancelled once nobody reads: the connection is gone, or was cut.

@@ -1,4 +1,4 @@
-//! Session ids of Streamable HTTP (2025-03-26 to 2025-11-25): their syntax, and the minting of ours.
+//! Session ids of Streamable HTTP (2025-03-26 to 2025-11-25): their syntax, and the minting of ours; names of events.
 //!
 //! Who owns a session is not known here. An id is never a credential.
 
@@ -43,6 +43,33 @@ impl fmt::Display for SessionId {
     }
 }
 
+/// The name of an event: which session, which of its streams, which place there ("Resumability and Redelivery": unique
+/// in a session, and enough to find the stream).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventId<'a> {
+    /// Of the session, without `-`; so that one session's name is none in another.
+    pub mark: &'a str,
+    pub stream: u64,
+    pub event: u64,
+}
+
+impl<'a> EventId<'a> {
+    /// Reads a name as it was given; anything else is `None`.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let mut parts = text.splitn(3, '-');
+        let mark = parts.next()?;
+        let (stream, event) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let read = Self { mark, stream, event };
+        (read.to_string() == text).then_some(read)
+    }
+}
+
+impl fmt::Display for EventId<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}-{}", self.mark, self.stream, self.event)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -57,6 +84,17 @@ mod tests {
         {
             assert!(SessionId::parse(bad).is_none(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_name_of_an_event_is_read_only_as_it_was_given() {
+        let id = EventId { mark: "a1", stream: 3, event: 17 };
+        assert_eq!(id.to_string(), "a1-3-17");
+        assert_eq!(EventId::parse("a1-3-17"), Some(id));
+        for bad in ["", "a1", "a1-3", "a1-03-17", "a1-+3-17", "a1-3-17-0", "a1-3--1", "a1-3-x"] {
+            assert_eq!(EventId::parse(bad), None, "{bad}");
+        }
+        assert_eq!(EventId::parse("a1-3-18446744073709551616"), None);
     }
 
     proptest! {

@@ -6,7 +6,30 @@ use std::fmt;
 
 /// One message as an event. A line end in it, which JSON allows between tokens, begins a further `data:` line.
 pub fn event(message: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(message.len() + 32);
+    written(Vec::with_capacity(message.len() + 32), message)
+}
+
+/// The same, named: a client that lost its connection comes back with the last name it heard.
+pub fn named(id: &str, message: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(message.len() + id.len() + 40);
+    out.extend_from_slice(b"id: ");
+    out.extend_from_slice(id.as_bytes());
+    out.push(b'\n');
+    written(out, message)
+}
+
+/// An event without a message, by which a stream begins: from here on its client can come back (2025-11-25,
+/// "Sending Messages to the Server", 6).
+pub fn prime(id: &str) -> Vec<u8> {
+    format!("id: {id}\ndata: \n\n").into_bytes()
+}
+
+/// How long a client is to wait before it comes again, said before its connection is closed.
+pub fn retry(after_ms: u64) -> Vec<u8> {
+    format!("retry: {after_ms}\n\n").into_bytes()
+}
+
+fn written(mut out: Vec<u8>, message: &[u8]) -> Vec<u8> {
     out.extend_from_slice(b"event: message\n");
     for line in message.split(|byte| matches!(byte, b'\n' | b'\r')) {
         out.extend_from_slice(b"data: ");

@@ -78,6 +78,7 @@ impl Revision {
                 structured_content: true,
                 elicitation: true,
                 version_header: true,
+                polled: true,
                 url_elicitation: true,
                 tasks_core: true,
                 ..Features::STREAMABLE
@@ -86,6 +87,7 @@ impl Revision {
                 sessions: false,
                 get_stream: false,
                 resumable: false,
+                polled: false,
                 server_requests: false,
                 result_type: true,
                 cache_hints: true,
@@ -131,6 +133,8 @@ pub struct Features {
     pub get_stream: bool,
     /// `Last-Event-ID`.
     pub resumable: bool,
+    /// Streams begin with an event that only names itself, and a server may close a connection to be polled (SEP-1699).
+    pub polled: bool,
     /// The server may send requests of its own.
     pub server_requests: bool,
     /// Results carry `resultType`, and may say `input_required`.
@@ -160,6 +164,7 @@ impl Features {
         sessions: false,
         get_stream: false,
         resumable: false,
+        polled: false,
         server_requests: true,
         result_type: false,
         cache_hints: false,

@@ -118,8 +118,12 @@ impl Inner {
         let lost = |lost| judge::lost(lost, promises);
         let side = call.side.as_deref();
         let owner = Owner::of(&call.agent, &call.run, side, mcp.server.share, mcp.server.may_ask);
-        let held = server.hold(owner).map_err(lost)?;
-        let modern = held.link.open().await.map_err(lost)?.revision.era() == Era::Modern;
+        let held = server.hold(owner.clone()).map_err(lost)?;
+        let modern = match side {
+            Some(side) => server.attend(&owner, &held, &call.agent, side).await,
+            None => held.link.open().await,
+        };
+        let modern = modern.map_err(lost)?.revision.era() == Era::Modern;
         let caller = Caller::new(call.side.clone(), &mcp.server, server, call.progress.as_ref());
         let mut params = self.params(call, mcp, &caller)?;
         if modern && let Some(level) = caller.log_level() {
@@ -185,7 +189,7 @@ impl Inner {
                 Effect::Read => &never,
             },
         };
-        held.link.request(wire).await
+        held.waiting.beside(held.link.request(wire), call.progress.as_ref()).await
     }
 
     /// `arguments` as validated (an empty object where there are none: some servers fail on absence), and `_meta`.

@@ -16,10 +16,10 @@ use super::silent;
 use crate::call::{NoAnswer, Phase, Progress, Side};
 use crate::mcp::jsonrpc::{ErrorReply, INTERNAL_ERROR, METHOD_NOT_FOUND, Notification, Request};
 use crate::mcp::messages::{AskKind, ClientCapabilities, InputRequired};
-use crate::policy::snapshot::McpServer;
+use crate::policy::snapshot::{MayAsk, McpServer};
 
 /// How often a call is said to be alive while its agent is asked.
-const STILL: Duration = Duration::from_millis(200);
+pub(super) const STILL: Duration = Duration::from_millis(200);
 
 /// Levels of log messages, least urgent first (RFC 5424, as MCP spells them).
 const LEVELS: [&str; 8] =
@@ -29,7 +29,7 @@ const LEVELS: [&str; 8] =
 static TOKENS: AtomicU64 = AtomicU64::new(1);
 
 /// The answer of an agent, to come.
-type Asking = Pin<Box<dyn Future<Output = Result<Value, NoAnswer>> + Send>>;
+pub(super) type Asking = Pin<Box<dyn Future<Output = Result<Value, NoAnswer>> + Send>>;
 
 #[derive(Debug)]
 pub(super) struct Caller {
@@ -130,14 +130,8 @@ impl Caller {
 
     /// What the agent may be asked: the policy lets the server, the agent said that it can.
     fn allows(&self, kind: AskKind) -> bool {
-        let Some(side) = &self.side else { return false };
-        let (may, can) = (self.rules.may_ask, ClientCapabilities::of(&side.capabilities));
-        match kind {
-            AskKind::ElicitForm => may.elicitation && can.elicitation_form,
-            AskKind::ElicitUrl => may.elicitation && can.elicitation_url,
-            AskKind::Sampling => may.sampling && can.sampling,
-            AskKind::Roots => may.roots && can.roots,
-        }
+        let may = self.rules.may_ask;
+        self.side.as_ref().is_some_and(|side| allows(may, &side.capabilities, kind))
     }
 
     /// It may be asked that, and it listens while its call is open.
@@ -160,6 +154,17 @@ impl Caller {
         let channel = self.side.as_ref()?.channel.as_ref()?;
         let params = params.unwrap_or_else(|| Value::Object(Map::new()));
         Some(Box::pin(patient(channel.ask(kind.method(), params), self.attempt.clone())))
+    }
+}
+
+/// Whether both the policy and the agent's own `capabilities` let a server ask that.
+pub(super) fn allows(may: MayAsk, capabilities: &Value, kind: AskKind) -> bool {
+    let can = ClientCapabilities::of(capabilities);
+    match kind {
+        AskKind::ElicitForm => may.elicitation && can.elicitation_form,
+        AskKind::ElicitUrl => may.elicitation && can.elicitation_url,
+        AskKind::Sampling => may.sampling && can.sampling,
+        AskKind::Roots => may.roots && can.roots,
     }
 }
 
@@ -197,6 +202,21 @@ fn unanswered(kind: AskKind, why: &NoAnswer) -> Result<Value, (i64, String)> {
     }
 }
 
+/// What a server is told that asked; `None`: nobody is to be asked that.
+pub(super) fn answered(
+    request: Request,
+    asking: Option<Asking>,
+) -> Pin<Box<dyn Future<Output = Result<Value, ErrorReply>> + Send>> {
+    match (AskKind::of(&request.method, request.params.as_ref()), asking) {
+        (Some(kind), Some(asking)) => Box::pin(async move {
+            asking.await.or_else(|why| unanswered(kind, &why)).map_err(|(code, message)| {
+                ErrorReply { id: Some(request.id), code, message, data: None }
+            })
+        }),
+        (Some(_) | None, _) => Box::pin(ready(silent::answer(&request))),
+    }
+}
+
 impl Inbound for Caller {
     fn notification(&self, notification: Notification) {
         let Notification { method, params } = notification;
@@ -210,20 +230,18 @@ impl Inbound for Caller {
         }
     }
 
+    fn let_go(&self, wait: Duration) {
+        if let Some(channel) = self.side.as_ref().and_then(|side| side.channel.as_ref()) {
+            channel.let_go(wait);
+        }
+    }
+
     fn request(
         &self,
         request: Request,
     ) -> Pin<Box<dyn Future<Output = Result<Value, ErrorReply>> + Send>> {
-        let Request { id, method, params } = request;
-        let kind = AskKind::of(&method, params.as_ref());
-        match (kind, self.ask(&method, params.clone())) {
-            (Some(kind), Some(asking)) => Box::pin(async move {
-                asking.await.or_else(|why| unanswered(kind, &why)).map_err(|(code, message)| {
-                    ErrorReply { id: Some(id), code, message, data: None }
-                })
-            }),
-            (Some(_) | None, _) => Box::pin(ready(silent::answer(&Request { id, method, params }))),
-        }
+        let asking = self.ask(&request.method, request.params.clone());
+        answered(request, asking)
     }
 }
 

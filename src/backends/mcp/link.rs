@@ -79,6 +79,10 @@ pub(in crate::backends) enum Lost {
 /// What comes from a server beside the answer. Never blocks.
 pub(super) trait Inbound: Send + Sync + Debug {
     fn notification(&self, notification: Notification);
+    /// The stream that belongs to no request is open, or the server has none.
+    fn listening(&self) {}
+    /// The server closed the stream of an open request, to be asked again after `wait`.
+    fn let_go(&self, _wait: Duration) {}
     /// A request of the server; it is always answered.
     fn request(
         &self,

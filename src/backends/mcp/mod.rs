@@ -12,6 +12,7 @@ mod drops;
 mod handshake;
 mod http;
 mod link;
+mod listening;
 mod pass;
 mod pins;
 mod result;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use serde_json::{Map, Value, json};
-use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use super::Servers;
@@ -15,7 +14,6 @@ use super::link::{Inbound, Link, Lost, Reply};
 use super::result;
 use super::server::Server;
 use super::sessions::Key;
-use super::watcher::Watcher;
 use crate::backends::classify::{self, Promises, clean, mcp as judge};
 use crate::call::{Content, Effect, Failed, Form, Phase, Side, ToolCall, ToolResult, UpstreamName};
 use crate::mcp::jsonrpc::ErrorReply;
@@ -115,9 +113,13 @@ async fn pass(server: &Arc<Server>, call: &ToolCall) -> Result<Value, Failed> {
         return Ok(json!({ list.member(): listed.items }));
     }
     if method == "resources/subscribe" {
-        server.listen_for(&key, &held.link, &who).await.map_err(lost)?;
+        let met = held.link.open().await.map_err(lost)?;
+        server.listen_for(&key, &held, &call.agent, &side, &met);
     }
-    once(server, &held.link, &who, method, params).await
+    server.attend(&key, &held, &call.agent, &side).await.map_err(lost)?;
+    held.waiting
+        .beside(once(server, &held.link, &who, method, params), call.progress.as_ref())
+        .await
 }
 
 impl Passing<'_> {
@@ -182,36 +184,6 @@ fn whole(params: Value, side: &Side, caller: &Caller, modern: bool) -> Value {
         params.insert("_meta".into(), Value::Object(meta));
     }
     Value::Object(params)
-}
-
-impl Server {
-    /// Hears on an agent's session what changes, once a session.
-    async fn listen_for(
-        self: &Arc<Self>,
-        key: &Key,
-        link: &Link,
-        who: &Passing<'_>,
-    ) -> Result<(), Lost> {
-        let met = link.open().await?;
-        let over = CancellationToken::new();
-        if !self.sessions.begin_listening(key, &over) {
-            return Ok(());
-        }
-        let session = who.side.session.clone();
-        let watcher = Watcher::of(self.clone(), who.call.agent.clone(), session);
-        let (inbound, link): (Arc<dyn Inbound>, Link) = (Arc::new(watcher), link.clone());
-        let modern = met.revision.era() == Era::Modern;
-        self.beside(async move {
-            let _over = over.drop_guard();
-            if modern {
-                let params = json!({"notifications": {"resourcesListChanged": true}});
-                drop(catalog::ask(&link, "subscriptions/listen", params, &inbound, None).await);
-            } else {
-                link.listen(inbound, || ()).await;
-            }
-        });
-        Ok(())
-    }
 }
 
 fn lost(lost: Lost) -> Failed {

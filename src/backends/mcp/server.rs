@@ -21,7 +21,7 @@ use super::drops::Drops;
 use super::http::HttpLink;
 use super::link::{Inbound, Link, Lost, Met};
 use super::pins::Pins;
-use super::sessions::{Held, Key, Sessions};
+use super::sessions::{Declares, Held, Key, Listening, Sessions};
 use super::silent::Silent;
 use super::watcher::Watcher;
 use crate::call::UpstreamName;
@@ -187,7 +187,7 @@ impl Server {
         match &self.reached {
             Reached::Http(door) => self.sessions.hold(key, |key| {
                 let drops = self.shared.drops.clone();
-                Link::Http(HttpLink::new(door.clone(), key.declares.clone(), drops))
+                Link::Http(HttpLink::new(door.clone(), self.declares(key), drops))
             }),
             Reached::Child(nursery) => {
                 let this = self.this.upgrade();
@@ -197,7 +197,7 @@ impl Server {
                         Some(agent) => Arc::new(Watcher::of(this, agent.clone(), None)),
                         None => Arc::new(Watcher::of_the_gateway(this)),
                     };
-                    let (declares, of_one) = (key.declares.clone(), key.agent.is_some());
+                    let (declares, of_one) = (self.declares(key), key.agent.is_some());
                     Link::Child(ChildLink::new(nursery, Owner { declares, fallback, of_one }))
                 });
                 if self.stop.is_cancelled() {
@@ -207,6 +207,13 @@ impl Server {
                 }
                 held
             }
+        }
+    }
+
+    fn declares(&self, key: &Key) -> Declares {
+        match *key == Key::of_the_gateway() {
+            true => Declares::of_lists(self.rules().may_ask),
+            false => key.declares.clone(),
         }
     }
 
@@ -400,13 +407,13 @@ impl Server {
     fn listen(&self, link: &Link) {
         let (Some(met), Some(this)) = (self.met(), self.this.upgrade()) else { return };
         let inbound: Arc<dyn Inbound> = Arc::new(Watcher::of_the_gateway(this.clone()));
-        let over = CancellationToken::new();
-        if !self.sessions.begin_listening(&Key::of_the_gateway(), &over) {
+        let new = Listening::default();
+        if self.sessions.begin_listening(&Key::of_the_gateway(), &new).is_err() {
             return;
         }
         let link = link.clone();
         self.beside(async move {
-            let _over = over.drop_guard();
+            let _over = new.over.drop_guard();
             if met.revision.era() == Era::Modern {
                 let notifications = json!({
                     "toolsListChanged": true,

@@ -10,8 +10,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::link::{Link, Lost};
+use super::watcher::Waiting;
 use crate::call::{AgentId, RunId, Side};
 use crate::mcp::messages::ClientCapabilities;
+use crate::mcp::version::Era;
 use crate::policy::snapshot::{MayAsk, Share};
 
 /// Inner sessions of one server; past it the one that lay idle longest is closed, and none in use.
@@ -41,6 +43,8 @@ pub(super) struct Key {
 pub(super) struct Declares {
     /// `capabilities` as JSON text; empty = nothing.
     text: Arc<str>,
+    /// The gateway's own, for lists: said to a server that is told on every request and can ask on no list.
+    of_lists: bool,
 }
 
 impl Declares {
@@ -60,12 +64,30 @@ impl Declares {
         if declared.is_empty() {
             return Self::default();
         }
-        Self { text: Value::Object(declared).to_string().into() }
+        Self { text: Value::Object(declared).to_string().into(), of_lists: false }
+    }
+
+    /// Of the gateway's own requests. A list may depend on what is declared (a tool that asks is shown to who can be
+    /// asked): what the policy lets the server ask is what calls may bring. Only a call, a read of a resource and a
+    /// prompt can ask (2026-07-28, multi round-trip requests), so nothing is declared that nobody could answer; a server
+    /// with sessions could ask in ours, and is told nothing.
+    pub(super) fn of_lists(may_ask: MayAsk) -> Self {
+        let MayAsk { elicitation, sampling, roots } = may_ask;
+        let asked = [("elicitation", elicitation), ("sampling", sampling), ("roots", roots)];
+        let asked = asked.into_iter().filter(|(_, yes)| *yes);
+        let declared = asked.map(|(name, _)| (name.to_owned(), Value::Object(Map::new())));
+        let declared: Map<String, Value> = declared.collect();
+        Self { text: Value::Object(declared).to_string().into(), of_lists: true }
+    }
+
+    /// Whether the server may ask something in this session.
+    pub(super) fn is_something(&self) -> bool {
+        !self.text.is_empty() && !self.of_lists
     }
 
     /// `capabilities` to declare. An agent whose revision knows no requests of servers is asked by a parked call.
-    pub(super) fn declared(&self) -> Value {
-        if self.text.is_empty() {
+    pub(super) fn declared(&self, era: Era) -> Value {
+        if self.text.is_empty() || (self.of_lists && era == Era::Legacy) {
             return Value::Object(Map::new());
         }
         let limits = crate::strict_json::Limits::answer(self.text.len());
@@ -110,13 +132,25 @@ struct Kept {
     used: Instant,
     /// One more than the calls that hold it.
     held: Arc<()>,
-    /// Somebody listens on it until this is cancelled.
-    listening: Option<CancellationToken>,
+    listening: Option<Listening>,
+    waiting: Waiting,
+}
+
+/// Somebody listens on a session: until `over` is cancelled, and certainly from when `open` is.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Listening {
+    pub(super) over: CancellationToken,
+    pub(super) open: CancellationToken,
 }
 
 impl Kept {
     fn in_use(&self) -> bool {
         Arc::strong_count(&self.held) > 1
+    }
+
+    fn lend(&self) -> Held {
+        let (link, waiting) = (self.link.clone(), self.waiting.clone());
+        Held { link, waiting, _held: self.held.clone() }
     }
 }
 
@@ -124,6 +158,7 @@ impl Kept {
 #[derive(Debug, Clone)]
 pub(super) struct Held {
     pub(super) link: Link,
+    pub(super) waiting: Waiting,
     _held: Arc<()>,
 }
 
@@ -162,7 +197,7 @@ impl Sessions {
             if self.children.is_some() && key == Key::of_the_gateway() {
                 // A list is the same whoever asks.
                 let lent = kept.values().max_by_key(|one| one.used).ok_or(Lost::Busy)?;
-                return Ok(Held { link: lent.link.clone(), _held: lent.held.clone() });
+                return Ok(lent.lend());
             }
             let spared = self.spared(&kept).ok_or(Lost::Busy)?;
             if let Some(spared) = kept.remove(&spared) {
@@ -174,9 +209,10 @@ impl Sessions {
             used: Instant::now(),
             held: Arc::default(),
             listening: None,
+            waiting: Waiting::default(),
         });
         one.used = Instant::now();
-        Ok(Held { link: one.link.clone(), _held: one.held.clone() })
+        Ok(one.lend())
     }
 
     /// Closes what hung on an agent's session.
@@ -204,15 +240,19 @@ impl Sessions {
         self.close_where(|_, _| true);
     }
 
-    /// Whether to begin to listen on a session: nobody does, until `over` is cancelled.
-    pub(super) fn begin_listening(&self, key: &Key, over: &CancellationToken) -> bool {
+    /// Begins to listen on a session. `Err`: somebody does, or there is no such session.
+    pub(super) fn begin_listening(
+        &self,
+        key: &Key,
+        new: &Listening,
+    ) -> Result<(), Option<Listening>> {
         let mut kept = self.lock();
-        let Some(one) = kept.get_mut(key) else { return false };
-        if one.listening.as_ref().is_some_and(|before| !before.is_cancelled()) {
-            return false;
+        let one = kept.get_mut(key).ok_or(None)?;
+        if let Some(before) = one.listening.as_ref().filter(|one| !one.over.is_cancelled()) {
+            return Err(Some(before.clone()));
         }
-        one.listening = Some(over.clone());
-        true
+        one.listening = Some(new.clone());
+        Ok(())
     }
 
     pub(super) fn len(&self) -> usize {

@@ -1,5 +1,6 @@
-//! Lines to HTTP and back: each message is one exchange with the gateway, several at once. A session that the gateway
-//! no longer knows (it was restarted) is begun again, and what met its end is asked once more: it was not run.
+//! Lines to HTTP and back: each message is one exchange with the gateway, several at once. A stream that breaks is gone
+//! on with where it named its events. A session that the gateway no longer knows (it was restarted) is begun again, and
+//! what met its end is asked once more: it was not run.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,9 +16,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::client::{Client, Place};
+use super::client::{self, Client};
 use crate::frontends::{Read, Writer};
-use crate::mcp::headers::{PROTOCOL_VERSION, SESSION_ID, standard};
+use crate::mcp::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, standard};
 use crate::mcp::jsonrpc::{
     self, INTERNAL_ERROR, INVALID_REQUEST, Id, Message, Notification, Request, write_error,
 };
@@ -28,12 +29,16 @@ use crate::strict_json::Limits;
 
 /// Longest message taken from the gateway.
 const MAX_MESSAGE: usize = 64 << 20;
-/// Before a stream that broke is opened again.
+/// Before a stream that broke is opened again, where the gateway names no time.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How often a stream that broke is gone on with while nothing comes of it.
+const MAX_RESUMES: u32 = 5;
+/// Longest wait that is obeyed.
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Bridges until the input ends and what was asked is answered, `patience` at most.
 pub(super) fn run(
-    place: Place,
+    place: client::Place,
     token: Option<String>,
     lines: mpsc::Receiver<Read>,
     writer: Writer,
@@ -52,6 +57,22 @@ pub(super) fn run(
     runtime.block_on(bridge.serve(lines, patience));
     runtime.shutdown_background();
     Ok(())
+}
+
+/// How far a stream was heard.
+#[derive(Debug, Default)]
+struct Place {
+    /// The last event's name; empty = none was named.
+    last: String,
+    retry_ms: Option<u64>,
+    /// Messages heard on the last connection.
+    messages: usize,
+}
+
+impl Place {
+    fn wait(&self) -> Duration {
+        self.retry_ms.map_or(AGAIN, Duration::from_millis).min(MAX_WAIT)
+    }
 }
 
 /// What is known of the agent's session with the gateway.
@@ -217,7 +238,7 @@ impl Bridge {
     async fn asked(&self, request: &Request, line: Bytes) {
         let modern = modern_fields(request);
         let session = self.session().clone();
-        let fields = modern.clone().unwrap_or_else(|| fields_of(&session));
+        let mut fields = modern.clone().unwrap_or_else(|| fields_of(&session));
         let sent = self.client.send("POST", &fields, line.clone()).await;
         let over = modern.is_none()
             && session.id.is_some()
@@ -226,12 +247,15 @@ impl Bridge {
             false => sent,
             // Nothing was run: the gateway looks for the session before it looks at the message.
             true => match self.again(&session).await {
-                Some(session) => self.client.send("POST", &fields_of(&session), line).await,
+                Some(session) => {
+                    fields = fields_of(&session);
+                    self.client.send("POST", &fields, line).await
+                }
                 None => sent,
             },
         };
         let came = match sent {
-            Ok(response) => self.heard(&request.id, response).await,
+            Ok(response) => self.heard(&request.id, &fields, response).await,
             Err(why) => Err(why),
         };
         if let Err(why) = came {
@@ -240,7 +264,12 @@ impl Bridge {
     }
 
     /// Passes an answer on, message by message. `Err`: it ended without one.
-    async fn heard(&self, id: &Id, response: Response<Incoming>) -> Result<(), String> {
+    async fn heard(
+        &self,
+        id: &Id,
+        fields: &[(&'static str, String)],
+        response: Response<Incoming>,
+    ) -> Result<(), String> {
         if response.status() == 202 {
             return Ok(()); // taken back: nothing is answered
         }
@@ -253,17 +282,52 @@ impl Bridge {
             self.pass(id, &answer);
             return Ok(());
         }
-        let mut answered = false;
-        self.stream(response, |message| {
-            answered |= is_answer_to(id, message);
-        })
-        .await?;
-        if answered { Ok(()) } else { Err("the gateway's stream ended before its answer".into()) }
+        let (mut answered, mut place, mut resumes) = (false, Place::default(), 0);
+        let mut next = Ok(response);
+        loop {
+            place.messages = 0;
+            let ended = match next {
+                Ok(response) => {
+                    let seen = |message: &[u8]| answered |= is_answer_to(id, message);
+                    self.stream(response, &mut place, seen).await
+                }
+                Err(why) => Err(why),
+            };
+            if answered {
+                return Ok(());
+            }
+            let why = ended.err().unwrap_or_else(|| "the gateway's stream ended too early".into());
+            resumes = if place.messages > 0 { 0 } else { resumes + 1 };
+            if place.last.is_empty() || resumes > MAX_RESUMES {
+                return Err(why);
+            }
+            // This asks for what was missed; the request is not sent again.
+            pause(place.wait()).await;
+            next = self.resumed(fields, &place).await;
+            if next.as_ref().is_ok_and(|response| !is_stream(response.headers())) {
+                return Err(why);
+            }
+        }
     }
 
+    /// A stream where it broke off, or the session's own from its beginning.
+    async fn resumed(
+        &self,
+        fields: &[(&'static str, String)],
+        place: &Place,
+    ) -> Result<Response<Incoming>, String> {
+        let mut fields = fields.to_vec();
+        if !place.last.is_empty() {
+            fields.push((LAST_EVENT_ID, place.last.clone()));
+        }
+        self.client.send("GET", &fields, Bytes::new()).await
+    }
+
+    /// Passes on what comes, and keeps the place.
     async fn stream(
         &self,
         response: Response<Incoming>,
+        place: &mut Place,
         mut seen: impl FnMut(&[u8]),
     ) -> Result<(), String> {
         let mut decoder = Decoder::new(MAX_MESSAGE);
@@ -271,7 +335,14 @@ impl Bridge {
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| format!("the gateway's stream broke: {error}"))?;
             let Ok(data) = frame.into_data() else { continue };
-            for event in decoder.push(&data).map_err(|error| error.to_string())? {
+            let events = decoder.push(&data).map_err(|error| error.to_string())?;
+            if !decoder.last_event_id().is_empty() {
+                decoder.last_event_id().clone_into(&mut place.last);
+            }
+            place.retry_ms = decoder.retry_ms().or(place.retry_ms);
+            // One without data only names itself.
+            for event in events.into_iter().filter(|event| !event.data.is_empty()) {
+                place.messages += 1;
                 seen(&event.data);
                 self.say(&one_line(event.data));
             }
@@ -293,13 +364,23 @@ impl Bridge {
 
     /// The session's own stream, opened again whenever it breaks.
     async fn listen(self: Arc<Self>) {
+        let (mut place, mut of) = (Place::default(), None);
         loop {
             let fields = fields_of(&self.session());
             let session = self.session().id.clone();
+            if of != session {
+                (place, of) = (Place::default(), session.clone());
+            }
             let heard = async {
-                match self.client.send("GET", &fields, Bytes::new()).await {
+                match self.resumed(&fields, &place).await {
                     Ok(response) if is_stream(response.headers()) => {
-                        self.stream(response, |_| {}).await.is_ok() || self.session().id != session
+                        let heard = self.stream(response, &mut place, |_| {}).await;
+                        heard.is_ok() || !place.last.is_empty() || self.session().id != session
+                    }
+                    // What followed is kept no more: from the beginning.
+                    Ok(response) if response.status() == 400 && !place.last.is_empty() => {
+                        place.last.clear();
+                        true
                     }
                     // Not offered, or the session is over: a later request begins it again.
                     Ok(response) => response.status() == 404,
@@ -315,15 +396,15 @@ impl Bridge {
             }
             tokio::select! {
                 () = self.ended.cancelled() => return,
-                () = pause() => {}
+                () = pause(place.wait()) => {}
             }
         }
     }
 }
 
 #[expect(clippy::disallowed_methods, reason = "a stream that broke is not opened again at once")]
-async fn pause() {
-    tokio::time::sleep(AGAIN).await;
+async fn pause(wait: Duration) {
+    tokio::time::sleep(wait).await;
 }
 
 /// The fields of a message of a session.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::aside::Aside;
 use super::methods::Answered;
 use super::parkable::may_be_parked;
 use super::state::{Bound, Kept, VALID};
@@ -286,6 +287,7 @@ pub(super) fn side(
         progress: line.as_ref().is_some_and(|line| line.token.is_some()),
         continuation,
         cancelled: asking.cancelled.clone(),
+        aside: asking.session.as_ref().map(|session| Aside::of(session, line.as_deref())),
         channel: line.map(|line| line as Arc<dyn Channel>),
     }
 }

@@ -2,7 +2,7 @@
 //! wants, questions it declared that it can be asked. Nothing here waits for the reader.
 
 use std::collections::VecDeque;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use super::asks::Asks;
+use super::asks::{Asked, Asks};
 use super::stdio::Writer;
+use super::streams::Stream;
 use crate::call::{Channel, NoAnswer};
 use crate::frontends::body::EventSender;
 use crate::mcp::jsonrpc::{self, Id};
@@ -41,6 +43,8 @@ pub(super) fn is_wanted(level: Option<&str>, wanted: Option<&str>) -> bool {
 #[derive(Debug, Clone)]
 pub(super) enum Out {
     Events(EventSender),
+    /// A stream of a session, which its agent may come back to.
+    Kept(Stream),
     Lines(Writer),
 }
 
@@ -49,7 +53,25 @@ impl Out {
     pub(super) fn send(&self, message: &[u8]) -> bool {
         match self {
             Out::Events(events) => events.send(sse::event(message)),
+            Out::Kept(stream) => stream.send(message),
             Out::Lines(lines) => lines.send(message),
+        }
+    }
+
+    /// Cancelled once nobody takes it, and nobody will.
+    pub(super) fn gone(&self) -> &CancellationToken {
+        match self {
+            Out::Events(events) => events.gone(),
+            Out::Kept(stream) => stream.gone(),
+            Out::Lines(lines) => lines.gone(),
+        }
+    }
+
+    /// Holds no connection for a while, where its agent can come back.
+    pub(super) fn let_go(&self, wait: Duration) {
+        match self {
+            Out::Kept(stream) => stream.let_go(wait),
+            Out::Events(_) | Out::Lines(_) => {}
         }
     }
 }
@@ -124,20 +146,36 @@ impl Line {
         drop(said);
         self.say("notifications/progress", &params);
     }
+}
 
-    fn can_be_asked(&self, method: &str, params: &Value) -> bool {
-        let declared = ClientCapabilities::of(&self.capabilities);
-        match AskKind::of(method, Some(params)) {
-            Some(AskKind::ElicitForm) => declared.elicitation_form,
-            Some(AskKind::ElicitUrl) => {
-                declared.elicitation_url && self.revision.features().url_elicitation
-            }
-            Some(AskKind::Sampling) => declared.sampling,
-            Some(AskKind::Roots) => declared.roots,
-            None => false,
-        }
+/// Whether an agent that declared `capabilities` can be asked this.
+pub(super) fn can_be_asked(
+    capabilities: &Value,
+    revision: Revision,
+    method: &str,
+    params: &Value,
+) -> bool {
+    let declared = ClientCapabilities::of(capabilities);
+    match AskKind::of(method, Some(params)) {
+        Some(AskKind::ElicitForm) => declared.elicitation_form,
+        Some(AskKind::ElicitUrl) => declared.elicitation_url && revision.features().url_elicitation,
+        Some(AskKind::Sampling) => declared.sampling,
+        Some(AskKind::Roots) => declared.roots,
+        None => false,
     }
 }
+
+/// A question and its answer, from whoever it was put to; `gone`: nobody can hear it any more.
+pub(super) fn answer_to(asked: Asked, gone: CancellationToken) -> Answering {
+    Box::pin(async move {
+        tokio::select! {
+            answer = asked.answer() => answer,
+            () = gone.cancelled() => Err(NoAnswer::Gone),
+        }
+    })
+}
+
+pub(super) type Answering = Pin<Box<dyn Future<Output = Result<Value, NoAnswer>> + Send>>;
 
 impl Channel for Line {
     fn notify(&self, method: &str, params: Value) {
@@ -157,13 +195,9 @@ impl Channel for Line {
         }
     }
 
-    fn ask(
-        &self,
-        method: &str,
-        params: Value,
-    ) -> Pin<Box<dyn Future<Output = Result<Value, NoAnswer>> + Send>> {
+    fn ask(&self, method: &str, params: Value) -> Answering {
         let asked = match &self.asks {
-            Some(asks) if self.can_be_asked(method, &params) => {
+            Some(asks) if can_be_asked(&self.capabilities, self.revision, method, &params) => {
                 asks.ask().filter(|_| !self.closed.load(Ordering::Acquire)).ok_or(NoAnswer::Gone)
             }
             Some(_) | None => Err(NoAnswer::NotDeclared),
@@ -172,16 +206,14 @@ impl Channel for Line {
             let request = jsonrpc::write_request(&asked.id(), method, Some(&params));
             if self.out.send(&request) { Ok(asked) } else { Err(NoAnswer::Gone) }
         });
-        let gone = match &self.out {
-            Out::Events(events) => events.gone().clone(),
-            Out::Lines(lines) => lines.gone().clone(),
-        };
-        Box::pin(async move {
-            tokio::select! {
-                answer = asked?.answer() => answer,
-                () = gone.cancelled() => Err(NoAnswer::Gone),
-            }
-        })
+        match asked {
+            Ok(asked) => answer_to(asked, self.out.gone().clone()),
+            Err(why) => Box::pin(ready(Err(why))),
+        }
+    }
+
+    fn let_go(&self, wait: Duration) {
+        self.out.let_go(wait);
     }
 }
 

@@ -26,6 +26,8 @@ pub(super) const MAX_LISTENING: usize = 512;
 pub(super) const MAX_URIS: usize = 256;
 /// How long changes are gathered.
 const GATHER: Duration = Duration::from_secs(1);
+/// When an agent whose stream ends with the gateway is to try the next one.
+const COME_AGAIN: Duration = Duration::from_secs(1);
 /// Nothing is gathered: far beyond any stream's life.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -186,14 +188,14 @@ impl Listener {
 
     /// The gateway goes: the listen is answered, so that its client knows that it is over and not broken.
     fn bid_farewell(&self) {
-        let By::Listen { id, .. } = &self.by else { return };
+        let By::Listen { id, .. } = &self.by else { return self.out.let_go(COME_AGAIN) };
         let mut result = Map::new();
         result.insert("_meta".to_owned(), json!({ meta::SUBSCRIPTION_ID: id.to_value() }));
         let told = self
             .out
             .send(&jsonrpc::write_result(id, &finished("subscriptions/listen", result, true)));
         let cancelled = match &self.out {
-            Out::Events(_) => true,
+            Out::Events(_) | Out::Kept(_) => true,
             Out::Lines(lines) => {
                 let params = json!({"requestId": id.to_value(), "reason": "the gateway ends"});
                 lines.send(&jsonrpc::write_notification("notifications/cancelled", Some(&params)))
@@ -225,10 +227,7 @@ impl Mcp {
                 return;
             }
         }
-        let gone = match &listener.out {
-            Out::Events(events) => events.gone().clone(),
-            Out::Lines(lines) => lines.gone().clone(),
-        };
+        let gone = listener.out.gone().clone();
         let (mut gathered, mut due) = (Gathered::default(), Instant::now() + NEVER);
         loop {
             let heard = tokio::select! {

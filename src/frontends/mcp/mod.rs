@@ -3,6 +3,7 @@
 //! A message is read by its transport (`http`, `stdio`), answered by its method (`methods`, `calls`, `passing`,
 //! `lists`), and written by `wire`. What outlives a request hangs on a session or on a listening stream.
 
+mod aside;
 mod asks;
 mod calls;
 mod channel;
@@ -20,6 +21,7 @@ mod seal;
 mod sessions;
 mod state;
 mod stdio;
+mod streams;
 mod wire;
 
 use std::sync::Arc;

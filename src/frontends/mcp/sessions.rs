@@ -2,7 +2,7 @@
 //! Past the bound the longest idle one ends; a session with a call or a stream open is not idle.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::asks::Asks;
+use super::streams::{Room, Streams, Told};
 use crate::call::{AgentId, CallId, Digest, RunId};
-use crate::frontends::body::EventSender;
 use crate::mcp::jsonrpc::Id;
 use crate::mcp::session::{SESSION_ENTROPY, SessionId};
 use crate::mcp::version::Revision;
@@ -22,6 +22,8 @@ pub(super) const MAX_SESSIONS: usize = 512;
 pub(super) const IDLE: Duration = Duration::from_secs(8 * 3600);
 /// Requests of one session, or of one connection over standard streams, in flight at once.
 pub(super) const MAX_IN_FLIGHT: usize = 256;
+/// Bytes of the digest of a session's id that its events are named after.
+const MARK: usize = 6;
 /// Ids of ended calls that a session remembers; the oldest are forgotten first.
 const MAX_REMEMBERED: usize = 256;
 
@@ -35,6 +37,7 @@ pub(super) struct Session {
     pub(super) capabilities: Arc<Value>,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) asks: Arc<Asks>,
+    pub(super) streams: Arc<Streams>,
     /// The session is over.
     pub(super) over: CancellationToken,
     state: Mutex<State>,
@@ -50,7 +53,6 @@ struct State {
     /// A person stopped that run: it is not followed by another.
     stopped: bool,
     log_level: Option<Arc<str>>,
-    stream: Option<EventSender>,
 }
 
 impl Session {
@@ -59,16 +61,21 @@ impl Session {
         agent: AgentId,
         revision: Revision,
         capabilities: Value,
+        told: Told,
+        room: Arc<Room>,
     ) -> Option<Arc<Self>> {
         let mut random = [0; SESSION_ENTROPY];
         getrandom::fill(&mut random).ok()?;
+        let id = SessionId::mint(random);
+        let mark = Digest::of(id.as_str().as_bytes()).short_hex(MARK);
         Some(Arc::new(Self {
-            id: SessionId::mint(random).as_str().into(),
+            id: id.as_str().into(),
             agent,
             revision,
             capabilities: Arc::new(capabilities),
             in_flight: Arc::default(),
             asks: Arc::default(),
+            streams: Streams::new(mark, told, room),
             over: CancellationToken::new(),
             state: Mutex::new(State {
                 used: Instant::now(),
@@ -76,7 +83,6 @@ impl Session {
                 run_used: false,
                 stopped: false,
                 log_level: None,
-                stream: None,
             }),
         }))
     }
@@ -122,28 +128,14 @@ impl Session {
         self.state().log_level = Some(level.into());
     }
 
-    /// The stream by GET: a second one replaces the first, which ends.
-    pub(super) fn set_stream(&self, stream: EventSender) {
-        let former = self.state().stream.replace(stream);
-        if let Some(former) = former {
-            former.end();
-            former.gone().cancel();
-        }
-    }
-
     fn is_idle(&self) -> bool {
-        let streams =
-            self.state().stream.as_ref().is_some_and(|stream| !stream.gone().is_cancelled());
-        !streams && self.in_flight.is_empty()
+        !self.streams.are_read() && self.in_flight.is_empty()
     }
 
     fn end(&self) {
         self.over.cancel();
         self.asks.close();
-        let stream = self.state().stream.take();
-        if let Some(stream) = stream {
-            stream.end();
-        }
+        self.streams.close();
     }
 
     /// The run that ends with it.
@@ -155,7 +147,11 @@ impl Session {
 
 /// All sessions of the process.
 #[derive(Debug, Default)]
-pub(super) struct Sessions(Mutex<Table>);
+pub(super) struct Sessions {
+    table: Mutex<Table>,
+    /// What is kept of streams, by agent.
+    rooms: Mutex<HashMap<AgentId, Weak<Room>>>,
+}
 
 /// By agent, then by id.
 type Table = HashMap<AgentId, HashMap<Arc<str>, Arc<Session>>>;
@@ -166,7 +162,22 @@ pub(super) struct Full;
 
 impl Sessions {
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rooms(&self) -> MutexGuard<'_, HashMap<AgentId, Weak<Room>>> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What all sessions of an agent share to keep their streams in.
+    pub(super) fn room(&self, agent: &AgentId) -> Arc<Room> {
+        let mut rooms = self.rooms();
+        let room = rooms.entry(agent.clone()).or_default();
+        room.upgrade().unwrap_or_else(|| {
+            let new = Arc::default();
+            *room = Arc::downgrade(&new);
+            new
+        })
     }
 
     /// Opens it. The session that had to go for it, if any, has ended.
@@ -202,13 +213,15 @@ impl Sessions {
         Some(ended)
     }
 
-    /// Ends those that were idle too long.
+    /// Ends those that were idle too long, and forgets what was kept for long enough.
     pub(super) fn sweep(&self) -> Vec<Arc<Session>> {
         let (mut ended, now) = (Vec::new(), Instant::now());
+        self.rooms().retain(|_, room| room.strong_count() > 0);
         self.table().retain(|_, own| {
             own.retain(|_, session| {
                 let idle = now.saturating_duration_since(session.state().used) >= IDLE;
                 let over = idle && session.is_idle();
+                session.streams.sweep();
                 if over {
                     ended.push(session.clone());
                 }

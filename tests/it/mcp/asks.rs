@@ -86,21 +86,25 @@ async fn elicitation_goes_home() {
 }
 
 /// A legacy agent that can be asked, before the real engine.
-struct Agent {
-    front_ends: FrontEnds,
-    session: String,
+pub(super) struct Agent {
+    pub(super) front_ends: FrontEnds,
+    pub(super) session: String,
 }
 
 impl Agent {
     async fn open(rig: &Rig) -> Self {
+        Self::that_declares(rig, &json!({"elicitation": {}, "sampling": {}})).await
+    }
+
+    pub(super) async fn that_declares(rig: &Rig, capabilities: &Value) -> Self {
         let front_ends = FrontEnds::new(rig.engine.clone(), rig.metrics.clone(), Doors::default());
-        let hello = initialize("2025-11-25", &json!({"elicitation": {}, "sampling": {}}));
+        let hello = initialize("2025-11-25", capabilities);
         let answer = front_ends.clone().answer(Peer::Loopback, build("POST", &[], &hello)).await;
         let session = got(answer).await.header("mcp-session-id").to_owned();
         Self { front_ends, session }
     }
 
-    async fn post(&self, message: &Value) -> http::Response<Body> {
+    pub(super) async fn post(&self, message: &Value) -> http::Response<Body> {
         let fields = [("mcp-session-id", &*self.session)];
         let request = build("POST", &fields, &message.to_string());
         self.front_ends.clone().answer(Peer::Loopback, request).await

@@ -60,7 +60,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Value {
 pub(crate) struct Stream {
     body: Body,
     decoder: Decoder,
-    ready: std::collections::VecDeque<Value>,
+    ready: std::collections::VecDeque<(String, Value)>,
 }
 
 impl Stream {
@@ -70,14 +70,42 @@ impl Stream {
 
     /// The next message; `None`: the stream is over.
     pub(crate) async fn next(&mut self) -> Option<Value> {
+        self.named().await.map(|(_, message)| message)
+    }
+
+    /// The next message, and the name of its event.
+    pub(crate) async fn named(&mut self) -> Option<(String, Value)> {
         loop {
-            if let Some(message) = self.ready.pop_front() {
-                return Some(message);
+            if let Some(named) = self.ready.pop_front() {
+                return Some(named);
             }
             let data = self.body.frame().await?.expect("not cut").into_data().expect("data");
             let events = self.decoder.push(&data).expect("short events");
-            self.ready.extend(events.iter().map(|event| parse(&event.data)));
+            let messages = events.into_iter().filter(|event| !event.data.is_empty());
+            self.ready.extend(messages.map(|event| (event.id, parse(&event.data))));
         }
+    }
+
+    /// Goes away.
+    pub(crate) fn end(&mut self) {
+        self.body = Body::from(bytes::Bytes::new());
+    }
+
+    /// Reads one frame, which holds no message.
+    pub(crate) async fn first(&mut self) {
+        let data = self.body.frame().await.expect("a frame").expect("not cut");
+        let data = data.into_data().expect("data");
+        let events = self.decoder.push(&data).expect("short events");
+        assert!(events.iter().all(|event| event.data.is_empty()), "{events:?}");
+    }
+
+    /// The name of the last event, one without a message too.
+    pub(crate) fn last(&self) -> String {
+        self.decoder.last_event_id().to_owned()
+    }
+
+    pub(crate) fn retry_ms(&self) -> Option<u64> {
+        self.decoder.retry_ms()
     }
 }
 

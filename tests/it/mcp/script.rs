@@ -1,6 +1,7 @@
 //! Tools of the house that answer as MCP servers do, told what to do by `order_id` or `order_ref`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use checkrein::call::code::FailCode;
 use checkrein::call::{
@@ -42,6 +43,14 @@ pub(crate) fn house() -> (House, Arc<Held>) {
                 "progress" => progressed(&call),
                 "ask" | "ask_ever" => asked(&call, what == "ask_ever"),
                 "question" => question(&call).await,
+                "many" => many(&call),
+                "polled" => {
+                    let side = call.side.clone().expect("a side");
+                    let channel = side.channel.as_ref().expect("a way back");
+                    channel.let_go(Duration::from_millis(300));
+                    held.go_on.notified().await;
+                    scripted(&hits, effect, call).await
+                }
                 "held" => {
                     held.begun.notify_one();
                     let _cut = Cut(held.clone());
@@ -85,6 +94,16 @@ fn lacks() -> Failed {
         Failed::new(FailCode::ToolError, class, delivery, Verdict::Neutral, "needs a model");
     failed.requires = Some(Box::new(json!({"sampling": {}})));
     failed
+}
+
+/// More words than are kept.
+fn many(call: &ToolCall) -> Result<ToolResult, Failed> {
+    let side = call.side.as_ref().expect("a side");
+    let channel = side.channel.as_ref().expect("a way back");
+    for n in 1..=200 {
+        channel.notify("notifications/message", json!({"level": "error", "data": n}));
+    }
+    mcp(r#"{"content":[]}"#)
 }
 
 fn progressed(call: &ToolCall) -> Result<ToolResult, Failed> {

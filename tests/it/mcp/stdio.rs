@@ -11,10 +11,12 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::peer::{initialize, parse, with_meta};
+use super::rig::{policy, stands};
 use super::script::house;
 use crate::front_ends::kit::House;
+use crate::support::mcp::{Does, Piece, ScriptedServer, tool};
 use crate::support::process::{PROGRAM, filled};
-use crate::support::{Fixture, Process, ScriptedTool};
+use crate::support::{Fixture, Gateway, Process, ScriptedTool, wait_for};
 
 /// One agent over channels.
 struct Wire {
@@ -289,4 +291,36 @@ async fn the_bridge_says_what_the_gateway_says() {
     let (code, messages, _) = spoken(words("127.0.0.1:1".to_owned()), conversation()).await;
     assert_eq!(code, 0);
     assert_eq!(messages.len(), 8, "each request is told that nobody answers: {messages:?}");
+}
+
+#[tokio::test]
+async fn the_bridge_comes_back_for_the_answer_of_a_call_whose_connection_was_closed() {
+    let server = ScriptedServer::legacy("2025-11-25", vec![tool("look", json!({}))]).await;
+    server.script("look", [Does::Stream(vec![Piece::Run, Piece::Prime("e1", 20)])]);
+    // The id of the call is its session's second.
+    let answer = "id: e2\ndata: {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"content\":[]}}\n\n";
+    server.set_get(vec![Piece::Held, Piece::Raw(answer)]);
+    let mut stand = stands("srv", &server);
+    stand.writes = Vec::new();
+    let gateway = Gateway::start(&policy(&[stand]).replace("DIR/b", "TOKEN_B")).await;
+    let place = format!("http://{}/mcp", gateway.data);
+    let mut talk = Talk::open(&["mcp", "--gateway", &place]);
+    talk.ask(&initialize("2025-11-25", &json!({"elicitation": {}}))).await;
+    let params = json!({"name": "look"});
+    let asked = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params});
+    let asked = asked.to_string();
+    let going = async {
+        wait_for("the poll", std::time::Duration::from_secs(20), async || {
+            server.seen().iter().any(|seen| seen.header("last-event-id") == Some("e1"))
+        })
+        .await;
+        server.go();
+    };
+    let (answered, ()) = tokio::join!(talk.ask(&asked), going);
+    assert_eq!((&answered["id"], &answered["result"]["content"]), (&json!(7), &json!([])));
+    assert_eq!((server.runs("look"), server.of("tools/call").len()), (1, 1));
+    talk.stdin = None;
+    let mut child = talk.child;
+    let ended = tokio::task::spawn_blocking(move || child.wait()).await.expect("waited");
+    assert!(ended.expect("ended").success());
 }

@@ -125,7 +125,8 @@ impl ChildLink {
         let Open { process, met } = self.opened().await?;
         let params = match met.revision.era() {
             Era::Modern => {
-                handshake::modern(wire.params, met.revision, &self.0.declares.declared())
+                let declared = self.0.declares.declared(Era::Modern);
+                handshake::modern(wire.params, met.revision, &declared)
             }
             Era::Legacy => wire.params,
         };

@@ -68,7 +68,7 @@ async fn discover(
     modern: Revision,
     offered: &[Revision],
 ) -> Result<Probed, Lost> {
-    let params = handshake::modern(json!({}), modern, &declares.declared());
+    let params = handshake::modern(json!({}), modern, &declares.declared(Era::Modern));
     match timeout(PROBE, ask(process, "server/discover", &params)).await {
         Ok(Ok(reply)) => handshake::probed(&reply, modern, offered),
         // Silence, and an answer that is none: perhaps a server that knows no such method.
@@ -82,7 +82,7 @@ async fn initialize(
     declares: &Declares,
     legacy: Revision,
 ) -> Result<Arc<Met>, Fault> {
-    let params = handshake::initialize(legacy, &declares.declared());
+    let params = handshake::initialize(legacy, &declares.declared(Era::Legacy));
     let unlearn = |fault| {
         // What was taken for legacy may have become modern: asked anew by the next child.
         if matches!(process.nursery.known(), Known::Legacy) {

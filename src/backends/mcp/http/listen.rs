@@ -17,6 +17,8 @@ use crate::mcp::sse::Decoder;
 
 /// Between the end of a stream and the next one.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Before a server that offers none is asked for one again in the same session.
+const NOT_OFFERED: Duration = Duration::from_secs(300);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(30);
 /// Requests of a server that are open at once on such a stream.
 const MAX_ASKED: usize = 4;
@@ -30,7 +32,11 @@ impl HttpLink {
         gone: impl Fn() + Send,
     ) {
         let generation = self.current();
-        self.listen_to(&generation, inbound, &gone).await;
+        self.listen_to(&generation, inbound.clone(), &gone).await;
+        if !generation.closed.is_cancelled() {
+            inbound.listening();
+            drop(tokio::time::timeout(NOT_OFFERED, generation.closed.cancelled()).await);
+        }
         if generation.closed.is_cancelled() {
             // Another session has taken its place, and nobody listens on that yet.
             gone();
@@ -93,6 +99,7 @@ impl HttpLink {
         if media(&answer.head.headers) != Media::Stream {
             return Ok(None);
         }
+        inbound.listening();
         let mut decoder = Decoder::new(MAX_EVENT);
         self.follow(answer.body, &mut decoder, generation, inbound).await;
         if !decoder.last_event_id().is_empty() {

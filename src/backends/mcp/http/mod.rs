@@ -98,7 +98,8 @@ impl HttpLink {
         let id = generation.next_id();
         let params = match modern {
             true => {
-                handshake::modern(wire.params, opened.met.revision, &self.declares().declared())
+                let declared = self.declares().declared(Era::Modern);
+                handshake::modern(wire.params, opened.met.revision, &declared)
             }
             false => wire.params,
         };

@@ -53,7 +53,7 @@ impl HttpLink {
         modern: Revision,
         offered: &[Revision],
     ) -> Result<Probed, Lost> {
-        let params = handshake::modern(json!({}), modern, &self.declares().declared());
+        let params = handshake::modern(json!({}), modern, &self.declares().declared(Era::Modern));
         let says = Says {
             session: None,
             revision: Some(modern),
@@ -77,7 +77,7 @@ impl HttpLink {
         generation: &Arc<Generation>,
         legacy: Revision,
     ) -> Result<Opened, Lost> {
-        let params = handshake::initialize(legacy, &self.declares().declared());
+        let params = handshake::initialize(legacy, &self.declares().declared(Era::Legacy));
         let begun = self.ask(generation, "initialize", params, &Says::default(), false).await;
         let (reply, session) = begun.inspect_err(|lost| {
             if let Lost::Status { status: 400..=499, .. } | Lost::NotMcp(_) = lost {

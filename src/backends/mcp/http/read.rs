@@ -190,6 +190,8 @@ impl HttpLink {
                     }
                 }
                 ended => {
+                    // Not broken off: the server ended it, and has said when to come again.
+                    let wished = ended.is_none();
                     let why = match ended {
                         Some(Err(why)) => why,
                         Some(Ok(_)) | None => "the stream ended before its answer".to_owned(),
@@ -199,7 +201,12 @@ impl HttpLink {
                         return Err(Lost::StreamEnded(why));
                     }
                     resumes += 1;
-                    body = self.resume(&last, decoder.retry_ms(), expected, why).await?;
+                    let wait = decoder.retry_ms().map(Duration::from_millis);
+                    if let Some(wait) = wait.filter(|_| wished) {
+                        expected.inbound.let_go(wait.min(MAX_RETRY));
+                    }
+                    let wait = wait.unwrap_or(RESUME_AFTER).min(MAX_RETRY);
+                    body = self.resume(&last, wait, expected, why).await?;
                 }
             }
         }
@@ -245,11 +252,10 @@ impl HttpLink {
     async fn resume(
         &self,
         last: &str,
-        retry_ms: Option<u64>,
+        wait: Duration,
         expected: &Expected<'_>,
         why: String,
     ) -> Result<AnswerBody, Lost> {
-        let wait = retry_ms.map_or(RESUME_AFTER, Duration::from_millis).min(MAX_RETRY);
         #[expect(
             clippy::disallowed_methods,
             reason = "the server's own `retry`, within the attempt"

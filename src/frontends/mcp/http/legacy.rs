@@ -1,5 +1,5 @@
 //! Revisions with sessions over HTTP (2025-06-18, 2025-11-25). A broken connection is no wish: the call goes on, and
-//! its answer is dropped. Nothing but a session that is over is a 404.
+//! what is said on its stream is kept for an agent that comes back. Nothing but a session that is over is a 404.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use http::Response;
 use serde_json::Value;
 
-use super::reply::{empty, error_line, json, line, rpc_error, stream, whole, with_session};
+use super::reply::{self, empty, error_line, json, line, rpc_error, whole, with_session};
 use super::{Came, Refused, session_id};
 use crate::call::FrontEnd;
 use crate::call::code::DenyCode;
 use crate::call::{Denied, Digest};
-use crate::frontends::body::{Body, EventSender, events};
+use crate::frontends::body::Body;
 use crate::frontends::mcp::asks::Taken;
 use crate::frontends::mcp::channel::{Line, Out, cancelled_id};
 use crate::frontends::mcp::listening::{By, Listener};
@@ -20,8 +20,10 @@ use crate::frontends::mcp::methods::{Answered, Method, unknown_method};
 use crate::frontends::mcp::modern::supported;
 use crate::frontends::mcp::passing::error_data;
 use crate::frontends::mcp::sessions::{Begun, Full, NotBegun, Session};
+use crate::frontends::mcp::streams::{Resumed, Told};
 use crate::frontends::mcp::wire::RpcError;
 use crate::frontends::mcp::{Asking, Mcp};
+use crate::mcp::headers::LAST_EVENT_ID;
 use crate::mcp::jsonrpc::{
     INTERNAL_ERROR, INVALID_REQUEST, Message, Notification, Request, write_result,
 };
@@ -84,7 +86,14 @@ impl Mcp {
             .unwrap_or(NEWEST_LEGACY);
         let declared = params.and_then(|params| params.get("capabilities")).cloned();
         let declared = declared.unwrap_or_else(|| serde_json::json!({}));
-        let session = Session::new(agent.clone(), revision, declared)
+        let told = match revision.features() {
+            // Who comes back does so by GET.
+            _ if self.doors.no_get_stream => Told::Once,
+            features if features.polled => Told::Primed,
+            _ => Told::Named,
+        };
+        let room = self.sessions.room(agent);
+        let session = Session::new(agent.clone(), revision, declared, told, room)
             .ok_or_else(|| RpcError::new(INTERNAL_ERROR, "no session id could be made"))?;
         match self.sessions.open(session.clone()) {
             Ok(Some(gone)) => {
@@ -128,22 +137,26 @@ impl Mcp {
             Ok(begun) => begun,
             Err(error) => return json(200, error_line(Some(&request.id), &error)),
         };
-        let streamed = streams(&session, method, request.params.as_ref()).then(events);
-        let (sender, body) = streamed.unzip();
-        let asking = asking(came, session, &begun, sender.as_ref(), request.params.as_ref());
+        let streamed = streams(&session, method, request.params.as_ref());
+        let (stream, body) = streamed.then(|| session.streams.open()).unzip();
+        let out = stream.map(Out::Kept);
+        let asking = asking(came, session, &begun, out.as_ref(), request.params.as_ref());
         let (mcp, id) = (self.clone(), request.id.clone());
         // In a task of its own: the connection may break, the call goes on.
         let work = self.engine.tasks().spawn(async move {
             let answered = mcp.unless_cancelled(&asking, method, request.params.as_ref()).await;
             drop(begun);
-            if let (Some(sender), Some(answered)) = (&sender, &answered) {
-                let told = Out::Events(sender.clone()).send(&line(&request.id, answered));
+            if let (Some(out), Some(answered)) = (&out, &answered) {
+                let told = out.send(&line(&request.id, answered));
                 tracing::debug!(told, "a call was answered on its stream");
+            }
+            if let Some(Out::Kept(stream)) = &out {
+                stream.end();
             }
             answered
         });
         match body {
-            Some(body) => stream(body),
+            Some(body) => reply::stream(body),
             None => match work.await {
                 Ok(Some(answered)) => whole(&id, &answered, false),
                 // Taken back: no answer is sent for it.
@@ -181,18 +194,27 @@ impl Mcp {
             let words = "`Accept` must name text/event-stream";
             return Err(rpc_error(406, None, &RpcError::new(INVALID_REQUEST, words)));
         }
+        let last =
+            super::one(came.headers, LAST_EVENT_ID).map_err(|()| super::twice(LAST_EVENT_ID))?;
+        if let Some(last) = last.filter(|last| !last.is_empty()) {
+            return match session.streams.resume(last) {
+                Resumed::Goes(body) => Ok(reply::stream(body)),
+                // Which tells a reader of events not to come again (WHATWG HTML, 9.2).
+                Resumed::Over => Ok(empty(204)),
+                Resumed::NotKept => Err(not_kept()),
+            };
+        }
         let Some(place) = self.listening.take(&came.agent) else {
             let words = "this agent has too many streams open";
             let denied = Denied::new(DenyCode::ConcurrencyLimited, words);
             return Err(rpc_error(400, None, &RpcError::refused(INVALID_REQUEST, &denied)));
         };
-        let (sender, body) = events();
-        session.set_stream(sender.clone());
+        let (stream, body) = session.streams.listen();
         let over = session.over.clone();
-        let (agent, out) = (came.agent.clone(), Out::Events(sender));
+        let (agent, out) = (came.agent.clone(), Out::Kept(stream));
         let listener = Listener { agent, by: By::Session(session), out, over, place };
         self.engine.tasks().spawn(self.clone().listen(listener));
-        Ok(stream(body))
+        Ok(reply::stream(body))
     }
 
     pub(super) fn delete(&self, came: &Came<'_>) -> Result<Response<Body>, Refused> {
@@ -257,13 +279,13 @@ fn asking(
     came: &Came<'_>,
     session: Arc<Session>,
     begun: &Begun,
-    sender: Option<&EventSender>,
+    out: Option<&Out>,
     params: Option<&Value>,
 ) -> Asking {
     let log_level = session.log_level();
-    let line = sender.map(|sender| {
+    let line = out.map(|out| {
         Arc::new(Line {
-            out: Out::Events(sender.clone()),
+            out: out.clone(),
             token: progress_token(params).cloned(),
             log_level: log_level.clone(),
             asks: Some(session.asks.clone()),
@@ -318,6 +340,13 @@ fn no_session_named() -> Refused {
 fn session_over() -> Refused {
     let words = "there is no such session; begin a new one by `initialize`";
     rpc_error(404, None, &RpcError::new(INVALID_REQUEST, words))
+}
+
+/// Not 404: the session lives. What a client missed it cannot be given in part.
+fn not_kept() -> Refused {
+    let words = "`Last-Event-ID` names no event of this session after which all is kept; open a stream without it, and \
+                 ask for what may have been missed";
+    rpc_error(400, None, &RpcError::new(INVALID_REQUEST, words))
 }
 
 fn no_such_revision() -> Refused {
