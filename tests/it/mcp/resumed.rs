@@ -304,3 +304,19 @@ async fn a_call_that_was_taken_back_leaves_nothing_to_come_back_for() {
     assert_eq!(stream.next().await, None);
     assert_eq!(refused(&house, &session, &begin).await.status, 204, "no reason to poll for ever");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_gateway_that_ends_says_when_to_come_again() {
+    let house = House::new();
+    for (revision, retry) in [(NEWEST, Some(1000)), ("2025-06-18", None)] {
+        let session = Session::open_with(&house, None, revision, &json!({})).await;
+        let mut fields = session.fields();
+        fields.push(("accept", "text/event-stream"));
+        let request = build("GET", &fields, "");
+        let response = house.front_ends.clone().answer(Peer::Loopback, request).await;
+        let mut stream = Stream::new(response.into_body());
+        let draining = async { house.engine.drain() };
+        let (next, _) = tokio::join!(stream.next(), draining);
+        assert_eq!((next, stream.retry_ms()), (None, retry), "{revision}");
+    }
+}

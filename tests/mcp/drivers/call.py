@@ -1,7 +1,7 @@
 """One session of the official Python client: lists the tools, makes the calls, prints one JSON document.
 
 usage: call.py '{"url": URL | "command": [ARGV], "env": {…}, "calls": [[TOOL, ARGUMENTS], …], "wait": SECONDS,
-                 "mode": "modern" for a session of revision 2026-07-28}'
+                 "mode": "modern" for a session of revision 2026-07-28, "progress": true to hear of it}'
 → {"protocol": REVISION, "tools": {NAME: DESCRIPTION}, "results": [{"text", "is_error", "raised"}]}"""
 
 import asyncio
@@ -33,9 +33,14 @@ def text_of(result):
     return "\n".join(block.get("text") or block.get("resource", {}).get("text") or "" for block in result.get("content", []))
 
 
-async def one(session, tool, arguments, wait):
+async def heard(progress, total, message):
+    """Who wants to hear of progress is answered on a stream."""
+
+
+async def one(session, tool, arguments, wait, progress):
+    more = {"progress_callback": heard} if progress else {}
     try:
-        result = plain(await asyncio.wait_for(session.call_tool(tool, arguments), wait))
+        result = plain(await asyncio.wait_for(session.call_tool(tool, arguments, **more), wait))
     except Exception as error:  # whatever a client raises is what is told
         return {"raised": f"{type(error).__name__}: {error}", "text": "", "is_error": None}
     return {"text": text_of(result), "is_error": bool(result.get("isError")), "raised": None,
@@ -54,7 +59,8 @@ async def main():
             page = listed.get("nextCursor")
             if not page:
                 break
-        results = [await one(session, tool, given, wish.get("wait", 60)) for tool, given in wish["calls"]]
+        wait, progress = wish.get("wait", 60), wish.get("progress")
+        results = [await one(session, tool, given, wait, progress) for tool, given in wish["calls"]]
     protocol = hello.get("protocolVersion") or hello["supportedVersions"][0]
     print(json.dumps({"protocol": protocol, "tools": tools, "results": results}))
 

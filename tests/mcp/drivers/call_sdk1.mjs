@@ -5,5 +5,5 @@ import { session } from './call_session.mjs';
 
 await session((url) => {
   const client = new Client({ name: 'checkrein-rig', version: '1.0.0' });
-  return [client, new StreamableHTTPClientTransport(url)];
+  return [client, new StreamableHTTPClientTransport(url), (options) => [undefined, options]];
 });
