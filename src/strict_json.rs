@@ -4,7 +4,9 @@
 //! length over the limits, `NaN` and its kin, member names that serde_json keeps for itself. Numbers keep their
 //! digits and members their order, so that what was validated can be written out again as it was.
 
+pub mod object;
 mod spelling;
+pub mod write;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -97,6 +99,7 @@ pub fn parse(text: &[u8], limits: Limits) -> Result<Value, JsonFault> {
         limits,
         found: std::cell::RefCell::new(None),
         path: std::cell::RefCell::new(String::new()),
+        exponents: std::cell::Cell::new(false),
     };
     let mut reader = serde_json::Deserializer::from_slice(text);
     let parsed = Node { walk: &walk, depth: 0 }.deserialize(&mut reader);
@@ -106,7 +109,9 @@ pub fn parse(text: &[u8], limits: Limits) -> Result<Value, JsonFault> {
     };
     match reader.end() {
         Ok(()) => {
-            spelling::restore(text, &mut value);
+            if walk.exponents.get() {
+                spelling::restore(text, &mut value);
+            }
             Ok(value)
         }
         Err(error) => {
@@ -126,6 +131,8 @@ struct Walk {
     limits: Limits,
     found: std::cell::RefCell<Option<(Kind, String, Cow<'static, str>)>>,
     path: std::cell::RefCell<String>,
+    /// A number with an exponent was met: only those are spelt otherwise by the parser.
+    exponents: std::cell::Cell<bool>,
 }
 
 impl Walk {
@@ -169,13 +176,17 @@ impl Walk {
         JsonFault { kind, offset, at, message: message.into() }
     }
 
-    fn number<E: de::Error>(&self, digits: &str) -> Result<Value, E> {
+    fn number<E: de::Error>(&self, digits: String) -> Result<Value, E> {
         if digits.len() > MAX_NUMBER {
             return Err(
                 self.refuse(Kind::NumberRange, format!("a number of {} characters", digits.len()))
             );
         }
-        if self.limits.double_range {
+        let plain = digits.len() <= 18 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if !plain && digits.contains(['e', 'E']) {
+            self.exponents.set(true);
+        }
+        if self.limits.double_range && !plain {
             let double: f64 = digits.parse().unwrap_or(f64::NAN);
             let is_zero = digits
                 .bytes()
@@ -187,10 +198,8 @@ impl Walk {
                 );
             }
         }
-        let number: Number = digits
-            .parse()
-            .map_err(|_| self.refuse::<E>(Kind::Syntax, "not JSON: invalid number"))?;
-        Ok(Value::Number(number))
+        // The parser has read it as a number already.
+        Ok(Value::Number(Number::from_string_unchecked(digits)))
     }
 }
 
@@ -262,7 +271,7 @@ impl<'de> Visitor<'de> for Node<'_> {
                 let mut path = self.walk.path.borrow_mut();
                 path.truncate(start);
                 path.push('/');
-                path.push_str(&list.len().to_string());
+                push_index(&mut path, list.len());
             }
             match items.next_element_seed(below)? {
                 Some(item) => list.push(item),
@@ -282,7 +291,7 @@ impl<'de> Visitor<'de> for Node<'_> {
                 // A number that serde_json keeps as text comes as a map with this key and an *owned* string;
                 // a member the agent wrote comes with a borrowed or copied one (see tests).
                 return match members.next_value_seed(OwnDigits)? {
-                    Some(digits) if map.is_empty() => self.walk.number(&digits),
+                    Some(digits) if map.is_empty() => self.walk.number(digits),
                     Some(_) | None => Err(self.walk.refuse(
                         Kind::PrivateKey,
                         "a member name that begins with `$serde_json::private::`",
@@ -311,10 +320,21 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 }
 
+fn push_index(path: &mut String, index: usize) {
+    if index >= 10 {
+        push_index(path, index / 10);
+    }
+    path.push(char::from(b"0123456789".get(index % 10).copied().unwrap_or(b'0')));
+}
+
 fn push_name(path: &std::cell::RefCell<String>, start: usize, name: &str) {
     let mut path = path.borrow_mut();
     path.truncate(start);
     path.push('/');
+    if !name.contains(['~', '/']) {
+        path.push_str(name);
+        return;
+    }
     for c in name.chars() {
         match c {
             '~' => path.push_str("~0"),

@@ -1,8 +1,11 @@
 //! A whole answer → what the model gets: promised form, `expect`, `select`, `redact`, `max`, in this order.
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderName};
 use serde_json::{Map, Value};
 
 use super::classify::{self, clean};
@@ -11,7 +14,7 @@ use crate::call::{
     Content, Effect, Failed, Form, Head, Notes, Source, ToolResult, Truncated, Verdict,
 };
 use crate::policy::snapshot::{ResultPolicy, Tool};
-use crate::strict_json::{self, Limits};
+use crate::strict_json::{self, Limits, write};
 
 /// What stands where a redacted value stood.
 const REDACTED: &str = "[redacted]";
@@ -32,7 +35,7 @@ pub(super) fn result(
         let value = promised(policy, &headers, body, bare).map_err(|why| {
             classify::protocol(Some(status), &format!("HTTP status {status}, {why}"))
         })?;
-        Bytes::from(reduced(policy, value).to_string())
+        Bytes::from(write::text(&reduced(policy, value)))
     } else {
         text(policy, &headers, body).into()
     };
@@ -60,8 +63,8 @@ fn promised(
         Value::Null
     } else {
         let media = media(headers);
-        if !is_json(&media) {
-            let got = if media.is_empty() { "no content type" } else { media.as_str() };
+        if !is_json(media) {
+            let got = if media.is_empty() { "no content type" } else { media };
             return Err(format!("but {got} where JSON was promised: {}", shown(policy, body)));
         }
         strict_json::parse(body, Limits::answer(body.len()))
@@ -241,44 +244,45 @@ fn fitted(
 
 /// Fields of the connection, not of the answer, and those that no longer fit the content (RFC 9110 §7.6.1).
 fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
-    const HOP_BY_HOP: &[&str] = &[
-        "connection",
-        "http2-settings",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
+    const GONE: [HeaderName; 11] = [
+        CONNECTION,
+        CONTENT_ENCODING,
+        CONTENT_LENGTH,
+        PROXY_AUTHENTICATE,
+        PROXY_AUTHORIZATION,
+        TE,
+        TRAILER,
+        TRANSFER_ENCODING,
+        UPGRADE,
+        HeaderName::from_static("keep-alive"),
+        HeaderName::from_static("proxy-connection"),
     ];
-    let named: Vec<String> = headers
-        .get_all(http::header::CONNECTION)
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
-        .flat_map(|list| list.split(',').map(|name| name.trim().to_ascii_lowercase()))
-        .collect();
-    for name in named.iter().map(String::as_str).chain(HOP_BY_HOP.iter().copied()) {
         // A list element that is no field name names nothing.
-        if http::HeaderName::from_bytes(name.as_bytes()).is_ok() {
-            drop(headers.remove(name));
-        }
-    }
-    for name in [CONTENT_ENCODING, CONTENT_LENGTH] {
+        .flat_map(|list| list.split(',').filter_map(|name| name.trim().parse().ok()))
+        .collect();
+    let there =
+        |name: &HeaderName| GONE.contains(name) || named.contains(name) || name == "http2-settings";
+    let gone: Vec<HeaderName> = headers.keys().filter(|name| there(name)).cloned().collect();
+    for name in gone {
         drop(headers.remove(name));
     }
     headers
 }
 
-/// Type and subtype, lower case; "" when there is none.
-fn media(headers: &HeaderMap) -> String {
+/// Type and subtype; "" when there is none.
+fn media(headers: &HeaderMap) -> &str {
     let text = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    text.split(';').next().unwrap_or_default().trim()
 }
 
 fn is_json(media: &str) -> bool {
-    media == "application/json" || media == "text/json" || media.ends_with("+json")
+    let suffix = media.len().checked_sub("+json".len()).and_then(|at| media.get(at..));
+    ["application/json", "text/json"].iter().any(|known| media.eq_ignore_ascii_case(known))
+        || suffix.is_some_and(|suffix| suffix.eq_ignore_ascii_case("+json"))
 }
 
 fn is_latin1(headers: &HeaderMap) -> bool {

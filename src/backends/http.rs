@@ -26,6 +26,8 @@ use crate::telemetry::record::wall_clock;
 const MAX_REDIRECTS: usize = 3;
 /// Of an answer that is no success this much is read, for its text.
 const MAX_ERROR_BODY: usize = 64 * 1024;
+/// Why a success that stalls is cut.
+const LATE_END: &str = "its end did not come in time";
 /// Stands for the text of an answer that did not come to its end.
 const CUT_TEXT: &str = "(its text was cut)";
 
@@ -91,8 +93,9 @@ impl Inner {
             let status = head.status.as_u16();
             match classify::kind(status) {
                 Kind::Success => {
-                    let why = "its end did not come in time";
-                    self.head_came(call, || classify::cut(status, self.tool.effect, why));
+                    let effect = self.tool.effect;
+                    let late = move || classify::cut(status, effect, LATE_END);
+                    self.head_came(call, late);
                     return self.success(status, head.headers, body).await;
                 }
                 Kind::Redirect if hops < MAX_REDIRECTS => {
@@ -173,9 +176,9 @@ impl Inner {
     }
 
     /// From the head on a body that stalls leaves no more doubt than one that is cut.
-    fn head_came(&self, call: &ToolCall, if_cut: impl FnOnce() -> Failed) {
+    fn head_came(&self, call: &ToolCall, if_cut: impl Fn() -> Failed + Send + 'static) {
         if let Some(progress) = &call.progress {
-            progress.head_came(if_cut());
+            progress.head_came(if_cut);
         }
     }
 
@@ -190,7 +193,8 @@ impl Inner {
         let judge = |text: &str| {
             classify::status(status, headers, text, Promises::of(&self.tool), wall_clock())
         };
-        self.head_came(call, || judge(CUT_TEXT));
+        let if_cut = judge(CUT_TEXT);
+        self.head_came(call, move || if_cut.clone());
         let limit = self.response_bytes.min(MAX_ERROR_BODY);
         let text = match body::read(body, headers, limit).await {
             BodyEnd::Whole(bytes) => answer::error_text(&self.tool.result, &self.blots.over(bytes)),

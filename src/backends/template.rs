@@ -12,6 +12,7 @@ use super::classify;
 use crate::call::{Failed, Fault};
 use crate::policy::snapshot::{BodyEncoding, HttpTemplate, PathPiece, Rest, Tool, Upstream};
 use crate::policy::template::{self, Place, header_text, is_unreserved, pairs, place, segment};
+use crate::strict_json::write;
 
 const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("checkrein/", env!("CARGO_PKG_VERSION")));
@@ -127,10 +128,9 @@ fn body(http: &HttpTemplate, arguments: &Map<String, Value>) -> (Bytes, Option<H
     }
     match http.encoding {
         BodyEncoding::Json => {
-            let members: Map<String, Value> = members(http, arguments, Place::Body)
-                .map(|(name, value)| (name.clone(), value.clone()))
-                .collect();
-            (Value::Object(members).to_string().into(), Some(JSON))
+            let mut text = Vec::with_capacity(256);
+            write::push_members(&mut text, members(http, arguments, Place::Body));
+            (text.into(), Some(JSON))
         }
         BodyEncoding::Form => {
             let mut text = String::new();

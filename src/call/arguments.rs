@@ -2,11 +2,13 @@
 //!
 //! They exist only by [`Arguments::parse`]; what is validated is this tree, and what is sent is written from it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
+use ahash::RandomState;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use super::canonical::canonical;
 use super::outcome::Fault;
 use super::pointer::Pointer;
 use crate::strict_json::{self, JsonFault, Kind, Limits};
@@ -37,20 +39,26 @@ impl Digest {
     }
     /// The first `bytes` bytes, in hexadecimal.
     pub fn short_hex(&self, bytes: usize) -> String {
-        use std::fmt::Write as _;
-        self.0.iter().take(bytes).fold(String::new(), |mut text, byte| {
-            // Writing to a String cannot fail.
-            if write!(text, "{byte:02x}").is_err() {
-                text.clear();
-            }
-            text
-        })
+        let hex = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or('0');
+        self.0.iter().take(bytes).flat_map(|byte| [hex(byte >> 4), hex(byte & 15)]).collect()
     }
 }
 
 impl std::fmt::Debug for Digest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.short_hex(6))
+    }
+}
+
+/// Tells one call's arguments from another's, within this process only: a keyed hash, which nobody outside can aim at.
+/// For memories that forget; what outlives the process goes by a [`Digest`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Likeness(u64);
+
+impl Likeness {
+    pub fn of(bytes: &[u8]) -> Self {
+        static KEYED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        Self(KEYED.hash_one(bytes))
     }
 }
 
@@ -73,6 +81,7 @@ struct Inner {
     tree: Value,
     bytes: u64,
     digest: OnceLock<Digest>,
+    likeness: OnceLock<Likeness>,
 }
 
 impl Arguments {
@@ -107,13 +116,24 @@ impl Arguments {
             }
             Err(fault) => return Err(malformed(vec![fault_of(&fault)], None)),
         };
-        Ok(Self(Arc::new(Inner { tree, bytes, digest: OnceLock::new() })))
+        Ok(Self(Arc::new(Inner {
+            tree,
+            bytes,
+            digest: OnceLock::new(),
+            likeness: OnceLock::new(),
+        })))
     }
 
     /// An already strictly parsed value (a member of a larger body). `None` when it is no object.
     pub fn from_tree(tree: Value, bytes: u64) -> Option<Self> {
-        matches!(tree, Value::Object(_))
-            .then(|| Self(Arc::new(Inner { tree, bytes, digest: OnceLock::new() })))
+        matches!(tree, Value::Object(_)).then(|| {
+            Self(Arc::new(Inner {
+                tree,
+                bytes,
+                digest: OnceLock::new(),
+                likeness: OnceLock::new(),
+            }))
+        })
     }
 
     pub fn tree(&self) -> &Value {
@@ -130,11 +150,23 @@ impl Arguments {
         if volatile.is_empty() {
             return *self.0.digest.get_or_init(|| Digest::of(&canonical(&self.0.tree)));
         }
+        Digest::of(&self.without(volatile))
+    }
+
+    /// As [`Arguments::digest`], for memories of this process.
+    pub fn likeness(&self, volatile: &[Pointer]) -> Likeness {
+        if volatile.is_empty() {
+            return *self.0.likeness.get_or_init(|| Likeness::of(&canonical(&self.0.tree)));
+        }
+        Likeness::of(&self.without(volatile))
+    }
+
+    fn without(&self, volatile: &[Pointer]) -> Vec<u8> {
         let mut tree = self.0.tree.clone();
         for pointer in volatile {
             pointer.remove(&mut tree);
         }
-        Digest::of(&canonical(&tree))
+        canonical(&tree)
     }
 }
 
@@ -161,91 +193,6 @@ pub fn kind_of(value: &Value) -> &'static str {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     }
-}
-
-/// RFC 8785, but for numbers that a double cannot hold: those are `0` there, and which numbers they are, counted in
-/// the order of the canonical form, and their exact decimals follow, length-prefixed. So 9007199254740993 and …992
-/// stay two values. As long as the text, whatever its names: a place is told by a count, not by a pointer.
-pub fn canonical(tree: &Value) -> Vec<u8> {
-    let mut inexact = Inexact::default();
-    let rounded = inexact.round(tree);
-    // Every number left is one that a double holds, so RFC 8785 has a form for the tree.
-    let mut bytes = serde_json_canonicalizer::to_vec(&rounded)
-        .unwrap_or_else(|_| rounded.to_string().into_bytes());
-    for (count, decimal) in inexact.found {
-        bytes.extend_from_slice(&count.to_be_bytes());
-        bytes.extend_from_slice(&(decimal.len() as u64).to_be_bytes());
-        bytes.extend_from_slice(decimal.as_bytes());
-    }
-    bytes
-}
-
-/// The numbers of a tree that a double cannot hold.
-#[derive(Default)]
-struct Inexact {
-    /// Numbers met so far.
-    numbers: u64,
-    /// Which number, and its exact decimal.
-    found: Vec<(u64, String)>,
-}
-
-impl Inexact {
-    fn round(&mut self, value: &Value) -> Value {
-        match value {
-            Value::Null | Value::Bool(_) | Value::String(_) => value.clone(),
-            Value::Number(number) => self.number(&number.to_string()),
-            Value::Array(items) => {
-                Value::Array(items.iter().map(|item| self.round(item)).collect())
-            }
-            Value::Object(map) => {
-                // In one order, whatever the order of the text: the count must not depend on it.
-                let mut members: Vec<_> = map.iter().collect();
-                members.sort_unstable_by_key(|(name, _)| *name);
-                let rounded = members.into_iter().map(|(name, v)| (name.clone(), self.round(v)));
-                Value::Object(rounded.collect())
-            }
-        }
-    }
-
-    fn number(&mut self, digits: &str) -> Value {
-        self.numbers += 1;
-        let exact = decimal(digits);
-        let double: f64 = digits.parse().unwrap_or(f64::NAN);
-        let shortest =
-            if double.is_finite() { decimal(&format!("{double:e}")) } else { String::new() };
-        if shortest == exact {
-            // Written as RFC 8785 wants it: `1.0` → `1`, `-0` → `0`.
-            return serde_json::Number::from_f64(if double == 0.0 { 0.0 } else { double })
-                .map_or(Value::Null, Value::Number);
-        }
-        self.found.push((self.numbers, exact));
-        Value::Number(0.into())
-    }
-}
-
-/// The value of a JSON number as `sign digits e exponent`, digits without leading or trailing zeros; never expanded.
-fn decimal(text: &str) -> String {
-    let (negative, text) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text),
-    };
-    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
-    // An exponent beyond i64 cannot come from a bounded number that is in double range; kept apart by saturating.
-    let mut exponent: i64 = exponent
-        .trim_start_matches('+')
-        .parse()
-        .unwrap_or(if exponent.starts_with('-') { i64::MIN / 2 } else { i64::MAX / 2 });
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    exponent = exponent.saturating_sub(i64::try_from(fraction.len()).unwrap_or(i64::MAX));
-    let all = format!("{whole}{fraction}");
-    let digits = all.trim_start_matches('0');
-    let kept = digits.trim_end_matches('0');
-    if kept.is_empty() {
-        return "0".to_owned();
-    }
-    exponent =
-        exponent.saturating_add(i64::try_from(digits.len() - kept.len()).unwrap_or(i64::MAX));
-    format!("{}{kept}e{exponent}", if negative { "-" } else { "" })
 }
 
 #[cfg(test)]
@@ -282,14 +229,6 @@ mod tests {
             digest(r#"{"a":9007199254740993,"b":0}"#),
             digest(r#"{"a":0,"b":9007199254740993}"#)
         );
-    }
-
-    #[test]
-    fn a_canonical_form_is_no_longer_than_its_text_whatever_the_names() {
-        let name = "k".repeat(10_000);
-        let text = format!(r#"{{"{name}":[{}1]}}"#, "9007199254740993,".repeat(1_000));
-        let tree = strict_json::parse(text.as_bytes(), Limits::answer(1 << 20)).expect("sound");
-        assert!(canonical(&tree).len() < 3 * text.len());
     }
 
     #[test]

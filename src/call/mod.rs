@@ -2,6 +2,7 @@
 
 pub mod arguments;
 pub mod batch;
+pub mod canonical;
 pub mod code;
 mod content;
 pub mod ended;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-pub use arguments::{Arguments, Digest, Malformed};
+pub use arguments::{Arguments, Digest, Likeness, Malformed};
 pub use ended::{Asks, Came, Ended};
 pub use evidence::Evidence;
 pub use handoff::{EntryOf, Handoff, Sending};
@@ -111,13 +112,22 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// What "the same arguments" means to the repeat fuse: the canonical form without `volatile` members, or the
+    /// What "the same arguments" means: the canonical form without `volatile` members, or the
     /// text as it came where it did not parse.
     pub fn digest(&self, volatile: &[pointer::Pointer]) -> Digest {
         match self {
             Payload::Arguments(arguments) => arguments.digest(volatile),
             Payload::Malformed(malformed) => malformed.digest,
             Payload::Unsupported { kind } => Digest::of(kind.as_bytes()),
+        }
+    }
+
+    /// As [`Payload::digest`], for memories of this process.
+    pub fn likeness(&self, volatile: &[pointer::Pointer]) -> Likeness {
+        match self {
+            Payload::Arguments(arguments) => arguments.likeness(volatile),
+            Payload::Malformed(malformed) => Likeness::of(malformed.digest.as_bytes()),
+            Payload::Unsupported { kind } => Likeness::of(kind.as_bytes()),
         }
     }
 

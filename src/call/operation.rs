@@ -5,7 +5,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::arguments::{Arguments, Digest, canonical};
+use super::arguments::{Arguments, Digest};
+use super::canonical::canonical;
 use super::names::{AgentId, CallerKey, ToolName};
 use super::outcome::cut_place;
 use super::pointer::Pointer;

@@ -49,7 +49,16 @@ struct Inner {
     /// One more than the microseconds from `started` to the mark of each phase; 0 = not reached.
     at: [AtomicU64; 7],
     marked: Notify,
-    if_cut: Mutex<Option<Box<Failed>>>,
+    if_cut: Mutex<Option<IfCut>>,
+}
+
+/// What an attempt comes to should nothing of the answer's body follow; asked for only then.
+struct IfCut(Box<dyn Fn() -> Failed + Send>);
+
+impl std::fmt::Debug for IfCut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("IfCut")
+    }
 }
 
 impl Progress {
@@ -92,14 +101,15 @@ impl Progress {
 
     /// The head of the answer is here: what the attempt comes to should nothing of its body follow. The back end
     /// judges it, because it alone reads statuses.
-    pub fn head_came(&self, if_cut: Failed) {
-        *self.0.if_cut.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(if_cut));
+    pub fn head_came(&self, if_cut: impl Fn() -> Failed + Send + 'static) {
+        *self.0.if_cut.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(IfCut(Box::new(if_cut)));
     }
 
     /// What the head of the answer, if it came, settles without its body.
     pub fn if_cut(&self) -> Option<Failed> {
         let known = self.0.if_cut.lock().unwrap_or_else(PoisonError::into_inner);
-        known.as_deref().cloned()
+        known.as_ref().map(|judge| judge.0())
     }
 
     /// Waits for the next mark. One listener: `timeout`.

@@ -3,7 +3,6 @@
 
 mod batch;
 mod body;
-mod json;
 mod mcp;
 mod render;
 mod request;

@@ -5,10 +5,10 @@ mod reply;
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use super::json::Object;
 use crate::call::code::{
     Again, DenyCode, Executed, FailCode, OUTCOME_UNKNOWN, OUTCOME_UNKNOWN_HINT,
     OUTCOME_UNKNOWN_HTTP,
@@ -18,6 +18,7 @@ use crate::call::{
     Rate, Source, ToolName, ToolResult, Unknown, judge,
 };
 use crate::engine::Answer;
+use crate::strict_json::object::{Object, push_number};
 pub(super) use reply::{Problem, Reply};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -322,15 +323,46 @@ fn seconds(time: Duration) -> u64 {
 fn limit_fields(headers: &mut HeaderMap, retry_after: Option<Duration>, rate: Option<&Rate>) {
     let mut wait = retry_after.map(|wait| seconds(wait).max(1));
     if let Some(rate) = rate {
-        let name = rate.name.as_str().replace('\\', "\\\\").replace('"', "\\\"");
         let reset = seconds(rate.reset);
-        let window = seconds(rate.window).max(1);
-        field(headers, RATE_LIMIT, &format!("\"{name}\";r={};t={reset}", rate.remaining));
-        field(headers, RATE_LIMIT_POLICY, &format!("\"{name}\";q={};w={window}", rate.limit));
+        let (left, most) = (u64::from(rate.remaining), u64::from(rate.limit));
+        limit_field(headers, RATE_LIMIT, rate, (";r=", left), (";t=", reset));
+        limit_field(
+            headers,
+            RATE_LIMIT_POLICY,
+            rate,
+            (";q=", most),
+            (";w=", seconds(rate.window).max(1)),
+        );
         wait = wait.map(|wait| wait.max(reset));
     }
     if let Some(wait) = wait {
         headers.insert(RETRY_AFTER, HeaderValue::from(wait));
+    }
+}
+
+/// A limiter's name as a string of RFC 8941, and two parameters.
+fn limit_field(
+    headers: &mut HeaderMap,
+    name: HeaderName,
+    rate: &Rate,
+    first: (&str, u64),
+    second: (&str, u64),
+) {
+    let mut text = Vec::with_capacity(64);
+    text.push(b'"');
+    for byte in rate.name.as_str().bytes() {
+        if matches!(byte, b'"' | b'\\') {
+            text.push(b'\\');
+        }
+        text.push(byte);
+    }
+    text.push(b'"');
+    for (parameter, value) in [first, second] {
+        text.extend_from_slice(parameter.as_bytes());
+        push_number(&mut text, value);
+    }
+    if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(text)) {
+        headers.insert(name, value);
     }
 }
 

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::json::Object;
 use super::render::{Problem, Reply};
 use crate::call::code::DenyCode;
 use crate::call::{AgentId, Denied, RunId};
 use crate::engine::{Engine, RunView};
+use crate::strict_json::object::Object;
 use crate::strict_json::{self, Kind, Limits};
 
 /// Longest body here.

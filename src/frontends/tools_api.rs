@@ -6,12 +6,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderName, Uri};
 
-use super::json::Object;
 use super::render::{Problem, Reply};
 use super::request::Head;
 use crate::call::{AgentId, Arguments, CallError, CallId, FrontEnd, Payload, ToolName};
 use crate::engine::{Answer, Asker, Engine, Single, ToolInfo};
 use crate::strict_json::Limits;
+use crate::strict_json::object::Object;
 
 const TOOLS_HIDDEN: HeaderName = HeaderName::from_static("checkrein-tools-hidden");
 

@@ -53,7 +53,7 @@ impl Gate for Fuse {
             let own = self.tool.as_ref().and_then(|tool| tool.fuse);
             own.map_or(inherited, |own| own.over(inherited))
         };
-        run.fuse(&call.tool, call.payload.digest(volatile), policy).map_err(|(kind, denied)| {
+        run.fuse(&call.tool, call.payload.likeness(volatile), policy).map_err(|(kind, denied)| {
             self.metrics.tool(call.tool.as_str()).fuse_trip(kind);
             call.trace.note().rule = Some(format!("fuse {kind}").into());
             denied

@@ -12,7 +12,7 @@ use super::gate::{Answering, Below};
 use crate::call::ended::outcome_label;
 use crate::call::trace::Noted;
 use crate::call::{
-    AgentId, CallError, Digest, Effect, Outcome, Source, ToolCall, ToolName, ToolResult, code,
+    AgentId, CallError, Effect, Likeness, Outcome, Source, ToolCall, ToolName, ToolResult, code,
     judge,
 };
 use crate::policy::snapshot::{Snapshot, Tool};
@@ -182,7 +182,7 @@ impl Observer {
             noted: &noted,
         });
         if let Some(run) = self.runs.get(&call.run) {
-            run.note_end(call, Some(self.digest(call)), &outcome, duration);
+            run.note_end(call, Some(self.likeness(call)), &outcome, duration);
         }
         outcome
     }
@@ -195,9 +195,9 @@ impl Observer {
         }
     }
 
-    fn digest(&self, call: &ToolCall) -> Digest {
+    fn likeness(&self, call: &ToolCall) -> Likeness {
         let volatile = self.tool.as_ref().map_or(&[][..], |(tool, _)| &tool.volatile);
-        call.payload.digest(volatile)
+        call.payload.likeness(volatile)
     }
 
     fn effect(&self, tool: &ToolName) -> &'static str {

@@ -21,7 +21,7 @@ use super::snapshot::{
     ProcessLimits, Rest, ResultPolicy, Rule, RunPolicy, SecretText, Snapshot, Target, Tool,
     Upstream, WritePolicy,
 };
-use crate::call::arguments::canonical;
+use crate::call::canonical::canonical;
 use crate::call::{AgentId, Digest, Effect, ToolName, UpstreamName};
 
 /// Compiles a policy. Every reference in it is sound, or it is left out.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::call::Digest;
-use crate::call::arguments::canonical;
+use crate::call::canonical::canonical;
 use crate::strict_json::{self, Limits};
 
 /// Longest file of pins.

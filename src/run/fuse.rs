@@ -1,10 +1,12 @@
 //! Memory of repeats: the same tool with the same arguments, failing or changing nothing. Fed by every end, read
 //! before anything is paid. Never blocks other arguments.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+
+use ahash::RandomState;
 
 use crate::call::code::DenyCode;
-use crate::call::{Denied, Detail, Digest, ToolName};
+use crate::call::{Denied, Detail, Likeness, ToolName};
 use crate::policy::snapshot::FusePolicy;
 
 /// Different calls a run's fuse remembers; past it the one asked for longest ago is forgotten (the budgets bound
@@ -24,35 +26,50 @@ struct Repeats {
     seen: u64,
 }
 
+type Key = (ToolName, Likeness);
+
 #[derive(Debug, Default)]
 pub(crate) struct Fuse {
-    calls: HashMap<(ToolName, Digest), Repeats>,
+    calls: HashMap<Key, Repeats, RandomState>,
+    /// Every touch, the oldest first; one that a later touch of the same call has overtaken says nothing. At most
+    /// twice as many as there are calls.
+    touches: VecDeque<(u64, Key)>,
     clock: u64,
 }
 
 impl Fuse {
-    fn touch(&mut self, tool: &ToolName, digest: Digest) -> &mut Repeats {
+    fn touch(&mut self, tool: &ToolName, like: Likeness) -> &mut Repeats {
         self.clock += 1;
-        let key = (tool.clone(), digest);
+        let key = (tool.clone(), like);
         if self.calls.len() >= MAX_REMEMBERED && !self.calls.contains_key(&key) {
-            let oldest = self.calls.iter().min_by_key(|(_, r)| r.seen).map(|(key, _)| key.clone());
-            if let Some(oldest) = oldest {
-                self.calls.remove(&oldest);
-            }
+            self.forget_the_oldest();
         }
+        if self.touches.len() >= 2 * MAX_REMEMBERED {
+            self.touches.retain(|(at, key)| self.calls.get(key).is_some_and(|one| one.seen == *at));
+        }
+        self.touches.push_back((self.clock, key.clone()));
         let repeats = self.calls.entry(key).or_default();
         repeats.seen = self.clock;
         repeats
     }
 
-    pub(crate) fn failed(&mut self, tool: &ToolName, digest: Digest, code: &'static str) {
-        let repeats = self.touch(tool, digest);
+    fn forget_the_oldest(&mut self) {
+        while let Some((at, key)) = self.touches.pop_front() {
+            if self.calls.get(&key).is_some_and(|one| one.seen == at) {
+                self.calls.remove(&key);
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn failed(&mut self, tool: &ToolName, like: Likeness, code: &'static str) {
+        let repeats = self.touch(tool, like);
         repeats.failures = repeats.failures.saturating_add(1);
         repeats.last = code;
     }
 
-    pub(crate) fn succeeded(&mut self, tool: &ToolName, digest: Digest, result: u64) {
-        let repeats = self.touch(tool, digest);
+    pub(crate) fn succeeded(&mut self, tool: &ToolName, like: Likeness, result: u64) {
+        let repeats = self.touch(tool, like);
         repeats.failures = 0;
         repeats.blocked = 0;
         repeats.results =
@@ -64,10 +81,10 @@ impl Fuse {
     pub(crate) fn check(
         &mut self,
         tool: &ToolName,
-        digest: Digest,
+        like: Likeness,
         policy: FusePolicy,
     ) -> Result<(), (&'static str, Denied)> {
-        let Some(repeats) = self.calls.get_mut(&(tool.clone(), digest)) else { return Ok(()) };
+        let Some(repeats) = self.calls.get_mut(&(tool.clone(), like)) else { return Ok(()) };
         let over = |times: u32, most: Option<u32>| most.is_some_and(|most| times >= most);
         let (kind, times) = if over(repeats.failures, policy.same_failures) {
             ("same_failures", repeats.failures)
@@ -78,6 +95,7 @@ impl Fuse {
         };
         self.clock += 1;
         repeats.seen = self.clock;
+        self.touches.push_back((self.clock, (tool.clone(), like)));
         repeats.blocked = repeats.blocked.saturating_add(1);
         let message = told(kind, tool, times, repeats.last, repeats.blocked);
         Err((kind, Denied::new(DenyCode::RepeatBlocked, message).detail(Detail::Fuse { times })))
@@ -114,7 +132,7 @@ mod tests {
 
     #[test]
     fn bb_l01_the_fourth_same_failure_is_blocked_with_a_text_that_changes() {
-        let (mut fuse, arguments) = (Fuse::default(), Digest::of(b"a"));
+        let (mut fuse, arguments) = (Fuse::default(), Likeness::of(b"a"));
         for _ in 0..3 {
             assert!(fuse.check(&tool(), arguments, THREE).is_ok());
             fuse.failed(&tool(), arguments, "upstream_timeout");
@@ -124,12 +142,12 @@ mod tests {
         assert_eq!((kind, first.code), ("same_failures", DenyCode::RepeatBlocked));
         assert!(first.message.contains("Change an argument"));
         assert_ne!(first.message, second.message);
-        assert!(fuse.check(&tool(), Digest::of(b"b"), THREE).is_ok());
+        assert!(fuse.check(&tool(), Likeness::of(b"b"), THREE).is_ok());
     }
 
     #[test]
     fn a_success_clears_the_failures_and_a_changed_result_the_successes() {
-        let (mut fuse, arguments) = (Fuse::default(), Digest::of(b"a"));
+        let (mut fuse, arguments) = (Fuse::default(), Likeness::of(b"a"));
         fuse.failed(&tool(), arguments, "x");
         fuse.failed(&tool(), arguments, "x");
         fuse.succeeded(&tool(), arguments, 1);
@@ -147,15 +165,15 @@ mod tests {
         let off = FusePolicy { same_failures: None, same_results: None };
         let mut fuse = Fuse::default();
         for _ in 0..50 {
-            fuse.failed(&tool(), Digest::of(b"a"), "x");
+            fuse.failed(&tool(), Likeness::of(b"a"), "x");
         }
-        assert!(fuse.check(&tool(), Digest::of(b"a"), off).is_ok());
+        assert!(fuse.check(&tool(), Likeness::of(b"a"), off).is_ok());
     }
 
     #[test]
     fn its_memory_is_bounded_and_forgets_the_oldest_first() {
         let mut fuse = Fuse::default();
-        let digest = |n: usize| Digest::of(&n.to_be_bytes());
+        let digest = |n: usize| Likeness::of(&n.to_be_bytes());
         for n in 0..=MAX_REMEMBERED {
             for _ in 0..3 {
                 fuse.failed(&tool(), digest(n), "x");

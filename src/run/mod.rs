@@ -11,18 +11,18 @@ mod usage;
 #[cfg(test)]
 mod tests;
 
-use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
+use ahash::RandomState;
 use tokio::time::Instant;
 
 use crate::call::code::DenyCode;
 use crate::call::ended::outcome_label;
 use crate::call::turn::LoopState;
 use crate::call::{
-    AgentId, CallId, Denied, Digest, Dimension, Outcome, RunId, ToolCall, ToolName, judge,
+    AgentId, CallId, Denied, Digest, Dimension, Likeness, Outcome, RunId, ToolCall, ToolName, judge,
 };
 use crate::policy::snapshot::{FusePolicy, RunPolicy};
 use crate::telemetry::record::wall_clock;
@@ -256,30 +256,30 @@ impl Run {
         self.usage.spend(cost);
     }
 
-    /// Fuse: same tool + same digest failed or succeeded unchanged too often → `repeat_blocked`.
+    /// Fuse: same tool + same arguments failed or succeeded unchanged too often → `repeat_blocked`.
     /// Returns the kind (`same_failures`, `same_results`) with the refusal.
     pub fn fuse(
         &self,
         tool: &ToolName,
-        digest: Digest,
+        like: Likeness,
         policy: FusePolicy,
     ) -> Result<(), (&'static str, Denied)> {
-        self.memory().fuse.check(tool, digest, policy)
+        self.memory().fuse.check(tool, like, policy)
     }
 
     /// Every end, once, from `observe`: budgets of failures and result bytes, fuse memory, failure summary,
-    /// trajectory. `digest`: of the arguments, as the fuse is asked with it; `None` feeds no fuse.
+    /// trajectory. `like`: of the arguments, as the fuse is asked with it; `None` feeds no fuse.
     pub fn note_end(
         &self,
         call: &ToolCall,
-        digest: Option<Digest>,
+        like: Option<Likeness>,
         outcome: &Outcome,
         duration: Duration,
     ) {
         let now = Instant::now();
         self.touch(now);
         // Hashed before the lock is taken: results may be large.
-        let result = match (outcome, digest) {
+        let result = match (outcome, like) {
             // A question is no result: being asked the same again is not the same result again.
             (Ok(result), Some(_)) if result.notes.asks.is_some() => None,
             (Ok(result), Some(_)) => Some(hash_of(&result.content.bytes)),
@@ -291,12 +291,12 @@ impl Run {
             Err(_) => {}
         }
         let mut memory = self.memory();
-        match (outcome, digest, result) {
-            (Ok(_), Some(digest), Some(result)) => {
-                memory.fuse.succeeded(&call.tool, digest, result);
+        match (outcome, like, result) {
+            (Ok(_), Some(like), Some(result)) => {
+                memory.fuse.succeeded(&call.tool, like, result);
             }
-            (Err(error), Some(digest), _) if judge::fuse_counts(error) => {
-                memory.fuse.failed(&call.tool, digest, error.code());
+            (Err(error), Some(like), _) if judge::fuse_counts(error) => {
+                memory.fuse.failed(&call.tool, like, error.code());
             }
             (Ok(_) | Err(_), Some(_) | None, Some(_) | None) => {}
         }
@@ -359,9 +359,8 @@ impl Run {
     }
 }
 
-/// Tells one result of a tool from the next: compared within a run only, so a short hash is enough.
+/// Tells one result of a tool from the next: compared within a process only, so a short keyed hash is enough.
 fn hash_of(bytes: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(bytes);
-    hasher.finish()
+    static KEYED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    KEYED.hash_one(bytes)
 }

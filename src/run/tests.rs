@@ -232,7 +232,7 @@ async fn bb_l03_failures_end_the_run_with_its_budget_and_are_summed_up() {
     for n in 0_u8..5 {
         run.take_call(10, now).expect("within budget");
         let faulty: Outcome = Err(Denied::new(DenyCode::InvalidArguments, "bad").into());
-        run.note_end(&call(&run, "c"), Some(Digest::of(&[n])), &faulty, Duration::ZERO);
+        run.note_end(&call(&run, "c"), Some(Likeness::of(&[n])), &faulty, Duration::ZERO);
     }
     let refused = run.take_call(10, now).expect_err("five failures");
     assert_eq!(dimension(&refused), Dimension::Failures);
@@ -245,7 +245,7 @@ async fn bb_l03_failures_end_the_run_with_its_budget_and_are_summed_up() {
 async fn ends_feed_the_fuse_the_budget_of_results_and_nothing_else() {
     let (runs, now) = (runs(), Instant::now());
     let run = runs.enter(&agent("a", policy()), &named("r1"), now).expect("opens");
-    let (one, digest) = (call(&run, "c1"), Digest::of(b"a"));
+    let (one, digest) = (call(&run, "c1"), Likeness::of(b"a"));
     let limited: Outcome = Err(Denied::new(DenyCode::RateLimited, "later").into());
     for _ in 0..10 {
         run.note_end(&one, Some(digest), &limited, Duration::ZERO);

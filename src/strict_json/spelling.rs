@@ -3,20 +3,10 @@
 
 use serde_json::{Number, Value};
 
-/// Puts back how numbers with an exponent are written in `text`, of which `value` was parsed.
+/// Puts back how numbers with an exponent are written in `text`, of which `value` was parsed. Only worth its time where
+/// the parser has met one.
 pub(super) fn restore(text: &[u8], value: &mut Value) {
-    if is_otherwise(text) {
-        put(value, &mut Numbers(text));
-    }
-}
-
-/// Whether a number may be spelt otherwise than the parser spells it; seldom true, and at times of a string's text.
-fn is_otherwise(text: &[u8]) -> bool {
-    text.windows(3).any(|three| match three {
-        [digit, b'E', _] => digit.is_ascii_digit(),
-        [digit, b'e', next] => digit.is_ascii_digit() && next.is_ascii_digit(),
-        _others => false,
-    })
+    put(value, &mut Numbers(text));
 }
 
 /// Members and elements stand in the order of the text, and none of them twice.

@@ -10,12 +10,11 @@ use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
-
 use super::metrics::Metrics;
 use crate::call::outcome::TimedOutBy;
 use crate::call::trace::{AttemptNote, Noted};
 use crate::call::{CallError, Outcome, ToolCall};
+use crate::strict_json::object::Object;
 
 pub use people::PersonFacts;
 
@@ -40,8 +39,29 @@ pub fn rfc3339(time: SystemTime) -> String {
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    let micros = since.subsec_micros();
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
+    let mut text = String::with_capacity(27);
+    for (number, digits, after) in [
+        (year, 4, '-'),
+        (month, 2, '-'),
+        (day, 2, 'T'),
+        (hour, 2, ':'),
+        (minute, 2, ':'),
+        (second, 2, '.'),
+        (u64::from(since.subsec_micros()), 6, 'Z'),
+    ] {
+        push_digits(&mut text, number, digits);
+        text.push(after);
+    }
+    text
+}
+
+/// At least so many digits, with zeros before.
+fn push_digits(text: &mut String, number: u64, digits: u32) {
+    if number >= 10 || digits > 1 {
+        push_digits(text, number / 10, digits.saturating_sub(1));
+    }
+    let digit = u32::try_from(number % 10).ok().and_then(|digit| char::from_digit(digit, 10));
+    text.push(digit.unwrap_or('0'));
 }
 
 /// The Gregorian date of a day since 1970-01-01, counted in years that begin in March, so that the leap day is last.
@@ -70,69 +90,6 @@ pub struct CallFacts<'a> {
     pub result: Option<&'a Outcome>,
     pub duration: Duration,
     pub noted: &'a Noted,
-}
-
-/// A finished call, as it is written. `kind: call`.
-#[derive(Serialize)]
-struct CallLine<'a> {
-    v: u32,
-    kind: &'static str,
-    timestamp: String,
-    run: &'a str,
-    agent: &'a str,
-    call_id: &'a str,
-    front_end: &'static str,
-    tool_name: &'a str,
-    effect: &'static str,
-    policy_revision: &'a str,
-    /// allow, deny
-    decision: &'static str,
-    rule: Option<&'a str>,
-    outcome: &'static str,
-    executed: &'static str,
-    evidence: Option<&'a str>,
-    /// The code, or `none`.
-    error_type: &'static str,
-    /// Of the last attempt; 0 = nothing was sent.
-    attempt: u32,
-    attempts: usize,
-    /// Waits between attempts, all together.
-    delay_ms: f64,
-    circuit_status: Option<&'static str>,
-    retry_stopped_by: Option<&'static str>,
-    status: Option<u16>,
-    timed_out_by: Option<&'static str>,
-    operation: Option<String>,
-    occurrence: u32,
-    ledger: Option<&'static str>,
-    result_bytes: Option<usize>,
-    truncated: bool,
-    duration_ms: f64,
-    at_tool_ms: f64,
-}
-
-/// One try at the tool. `kind: attempt`.
-#[derive(Serialize)]
-struct AttemptLine<'a> {
-    v: u32,
-    kind: &'static str,
-    timestamp: String,
-    run: &'a str,
-    agent: &'a str,
-    call_id: &'a str,
-    tool_name: &'a str,
-    /// From 1.
-    attempt: u32,
-    /// Waited before it.
-    delay_ms: f64,
-    /// As the label `error_class` of the metrics; `none` = the tool answered.
-    error_type: &'static str,
-    status: Option<u16>,
-    timed_out_by: Option<&'static str>,
-    circuit_status: &'static str,
-    connect_ms: Option<f64>,
-    first_byte_ms: Option<f64>,
-    total_ms: f64,
 }
 
 /// Takes records on the data path; see [`Recorder::channel`].
@@ -212,7 +169,15 @@ impl Recorder {
 }
 
 impl Shared {
-    fn put(&self, line: &impl Serialize) {
+    /// A line that comes too seldom to be written by hand.
+    fn put_rare(&self, line: &impl serde::Serialize) {
+        match serde_json::to_vec(line) {
+            Ok(line) => self.put(&line),
+            Err(_) => self.metrics.record_dropped(),
+        }
+    }
+
+    fn put(&self, line: &[u8]) {
         let mut buffer = self.lock();
         if buffer.closed || buffer.lines.len() >= MAX_BUFFERED {
             buffer.dropped += 1;
@@ -220,12 +185,7 @@ impl Shared {
             return;
         }
         let before = buffer.lines.len();
-        if serde_json::to_writer(&mut buffer.lines, line).is_err() {
-            // Strings and numbers always serialise; a half line must not spoil the next one.
-            buffer.lines.truncate(before);
-            self.metrics.record_dropped();
-            return;
-        }
+        buffer.lines.extend_from_slice(line);
         buffer.lines.push(b'\n');
         self.metrics.record_written();
         if before < FLUSH_BYTES && buffer.lines.len() >= FLUSH_BYTES {
@@ -297,68 +257,87 @@ impl Complaints {
     }
 }
 
-fn millis(time: Duration) -> f64 {
-    (time.as_secs_f64() * 1_000_000.0).round() / 1000.0
-}
-
-fn call_line<'a>(facts: &'a CallFacts<'a>) -> CallLine<'a> {
+/// A finished call. `kind: call`. Names and times are ours; what others chose is escaped.
+fn call_line(facts: &CallFacts<'_>) -> Vec<u8> {
     let (call, noted) = (facts.call, facts.noted);
     let error = facts.result.and_then(|outcome| outcome.as_ref().err());
     let result = facts.result.and_then(|outcome| outcome.as_ref().ok());
     let last = noted.attempts.last();
-    CallLine {
-        v: 1,
-        kind: "call",
-        timestamp: rfc3339(wall_clock()),
-        run: call.run.as_str(),
-        agent: call.agent.as_str(),
-        call_id: call.id.as_str(),
-        front_end: call.front_end.as_str(),
-        tool_name: call.tool.as_str(),
-        effect: facts.effect,
-        policy_revision: facts.revision,
-        decision: if matches!(error, Some(CallError::Denied(_))) { "deny" } else { "allow" },
-        rule: noted.rule.as_deref(),
-        outcome: facts.outcome,
-        executed: facts.executed,
-        evidence: noted.evidence.as_deref(),
-        error_type: error.map_or("none", CallError::code),
-        attempt: last.map_or(0, |attempt| attempt.number),
-        attempts: noted.attempts.len(),
-        delay_ms: millis(noted.backoff),
-        circuit_status: noted.circuit.or_else(|| last.map(|attempt| attempt.circuit)),
-        retry_stopped_by: noted.retry_stopped_by,
-        status: last.and_then(|attempt| attempt.status),
-        timed_out_by: last.and_then(|attempt| attempt.timed_out_by).map(TimedOutBy::as_str),
-        operation: noted.operation.map(|operation| operation.to_string()),
-        occurrence: noted.occurrence,
-        ledger: noted.ledger,
-        result_bytes: result.map(|result| result.content.bytes.len()),
-        truncated: result.is_some_and(|result| result.notes.truncated.is_some()),
-        duration_ms: millis(facts.duration),
-        at_tool_ms: millis(noted.at_tool),
-    }
+    let mut line = begun("call", call);
+    line.plain("front_end", call.front_end.as_str());
+    line.string("tool_name", call.tool.as_str());
+    line.plain("effect", facts.effect);
+    line.string("policy_revision", facts.revision);
+    // allow, deny
+    line.plain(
+        "decision",
+        if matches!(error, Some(CallError::Denied(_))) { "deny" } else { "allow" },
+    );
+    line.string_or_null("rule", noted.rule.as_deref());
+    line.plain("outcome", facts.outcome);
+    line.plain("executed", facts.executed);
+    line.string_or_null("evidence", noted.evidence.as_deref());
+    // The code, or `none`.
+    line.plain("error_type", error.map_or("none", CallError::code));
+    // Of the last attempt; 0 = nothing was sent.
+    line.number("attempt", last.map_or(0, |attempt| u64::from(attempt.number)));
+    line.number("attempts", noted.attempts.len() as u64);
+    // Waits between attempts, all together.
+    line.thousandths("delay_ms", micros(noted.backoff));
+    let circuit = noted.circuit.or_else(|| last.map(|attempt| attempt.circuit));
+    line.string_or_null("circuit_status", circuit);
+    line.string_or_null("retry_stopped_by", noted.retry_stopped_by);
+    line.number_or_null("status", last.and_then(|attempt| attempt.status).map(u64::from));
+    let timed_out_by = last.and_then(|attempt| attempt.timed_out_by).map(TimedOutBy::as_str);
+    line.string_or_null("timed_out_by", timed_out_by);
+    let operation = noted.operation.map(|operation| operation.to_string());
+    line.string_or_null("operation", operation.as_deref());
+    line.number("occurrence", u64::from(noted.occurrence));
+    line.string_or_null("ledger", noted.ledger);
+    line.number_or_null("result_bytes", result.map(|result| result.content.bytes.len() as u64));
+    line.bool("truncated", result.is_some_and(|result| result.notes.truncated.is_some()));
+    line.thousandths("duration_ms", micros(facts.duration));
+    line.thousandths("at_tool_ms", micros(noted.at_tool));
+    line.finish()
 }
 
-fn attempt_line<'a>(call: &'a ToolCall, attempt: &AttemptNote) -> AttemptLine<'a> {
-    AttemptLine {
-        v: 1,
-        kind: "attempt",
-        timestamp: rfc3339(wall_clock()),
-        run: call.run.as_str(),
-        agent: call.agent.as_str(),
-        call_id: call.id.as_str(),
-        tool_name: call.tool.as_str(),
-        attempt: attempt.number,
-        delay_ms: millis(attempt.delay),
-        error_type: attempt.error_class.as_str(),
-        status: attempt.status,
-        timed_out_by: attempt.timed_out_by.map(TimedOutBy::as_str),
-        circuit_status: attempt.circuit,
-        connect_ms: attempt.connect.map(millis),
-        first_byte_ms: attempt.first_byte.map(millis),
-        total_ms: millis(attempt.total),
+/// One try at the tool. `kind: attempt`.
+fn attempt_line(call: &ToolCall, attempt: &AttemptNote) -> Vec<u8> {
+    let mut line = begun("attempt", call);
+    line.string("tool_name", call.tool.as_str());
+    // From 1.
+    line.number("attempt", u64::from(attempt.number));
+    // Waited before it.
+    line.thousandths("delay_ms", micros(attempt.delay));
+    // As the label `error_class` of the metrics; `none` = the tool answered.
+    line.plain("error_type", attempt.error_class.as_str());
+    line.number_or_null("status", attempt.status.map(u64::from));
+    line.string_or_null("timed_out_by", attempt.timed_out_by.map(TimedOutBy::as_str));
+    line.plain("circuit_status", attempt.circuit);
+    for (name, time) in [("connect_ms", attempt.connect), ("first_byte_ms", attempt.first_byte)] {
+        match time {
+            Some(time) => line.thousandths(name, micros(time)),
+            None => line.null(name),
+        }
     }
+    line.thousandths("total_ms", micros(attempt.total));
+    line.finish()
+}
+
+/// What every line about a call begins with.
+fn begun(kind: &str, call: &ToolCall) -> Object {
+    let mut line = Object::with_capacity(1024);
+    line.number("v", 1);
+    line.plain("kind", kind);
+    line.plain("timestamp", &rfc3339(wall_clock()));
+    line.string("run", call.run.as_str());
+    line.string("agent", call.agent.as_str());
+    line.string("call_id", call.id.as_str());
+    line
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

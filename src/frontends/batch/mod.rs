@@ -13,15 +13,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::json::Object;
 use super::render::{self, Problem, Reply};
 use super::request::Head;
-use crate::call::arguments::canonical;
 use crate::call::batch::Turn;
+use crate::call::canonical::canonical;
 use crate::call::code::DenyCode;
 use crate::call::turn::LoopState;
 use crate::call::{AgentId, Arguments, Denied, Digest, FrontEnd, Payload};
 use crate::engine::{Answer, Asker, BodyLimits, Engine, TurnAnswer, TurnAsk};
+use crate::strict_json::object::Object;
 use crate::strict_json::{self, JsonFault, Limits, MAX_DEPTH};
 use crate::telemetry::metrics::Metrics;
 use place::{BadShape, Place};

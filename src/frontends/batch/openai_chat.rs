@@ -9,8 +9,8 @@ use crate::call::arguments::kind_of;
 use crate::call::batch::{Asked, Turn};
 use crate::call::{Digest, Fault, Malformed, Payload};
 use crate::engine::Answer;
-use crate::frontends::json::Object;
 use crate::strict_json::Limits;
+use crate::strict_json::object::Object;
 
 pub(super) fn turn(body: &Place<'_>, limits: Limits) -> Result<Turn, BadShape> {
     if body.member("choices")?.is_some() {

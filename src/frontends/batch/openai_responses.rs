@@ -7,8 +7,8 @@ use super::text_of;
 use crate::call::Payload;
 use crate::call::batch::{Asked, Turn};
 use crate::engine::Answer;
-use crate::frontends::json::Object;
 use crate::strict_json::Limits;
+use crate::strict_json::object::Object;
 
 pub(super) fn turn(body: &Place<'_>, limits: Limits) -> Result<Turn, BadShape> {
     let mut turn = Turn::default();

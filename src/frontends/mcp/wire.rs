@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use crate::call::code::{DenyCode, FailCode};
 use crate::call::{CallError, Denied, Failed, Form, ToolResult};
 use crate::engine::{Answer, ToolInfo};
-use crate::frontends::json::Object;
 use crate::frontends::render;
 use crate::mcp::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, MISSING_CLIENT_CAPABILITY};
 use crate::mcp::messages::ClientCapabilities;
 use crate::mcp::{meta, translate};
+use crate::strict_json::object::Object;
 use crate::strict_json::{self, Limits};
 
 pub(super) use crate::mcp::meta::OUTCOME;

@@ -11,8 +11,8 @@ use crate::call::code::DenyCode;
 use crate::call::{CallError, Denied, RunId};
 use crate::engine::Answer;
 use crate::frontends::body::Body;
-use crate::frontends::json::Object;
 use crate::frontends::request;
+use crate::strict_json::object::Object;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");

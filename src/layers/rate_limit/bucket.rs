@@ -89,16 +89,19 @@ impl Bucket {
 
     /// Reads the memo: a wait when no check of this weight can pass yet. Touches no token.
     pub fn closed_for(&self, weight: u32) -> Option<Duration> {
-        let not_before = Duration::from_nanos(self.not_before.load(Ordering::Acquire));
+        let not_before = match self.not_before.load(Ordering::Acquire) {
+            0 => return None,
+            nanos => Duration::from_nanos(nanos),
+        };
         let wait = not_before.checked_sub(self.clock.now()).filter(|wait| !wait.is_zero())?;
         // The memo is of one cell; each further one comes an interval later.
         Some(wait.saturating_add(self.interval.saturating_mul(weight.saturating_sub(1))))
     }
 
-    /// Takes `weight` tokens, or none.
-    pub fn take(&self, weight: u32) -> Taken {
+    /// Takes `weight` tokens, or none. `now`: as the gauges are to remember it.
+    pub fn take(&self, weight: u32, now: Instant) -> Taken {
         let cells = NonZeroU32::new(weight).unwrap_or(NonZeroU32::MIN);
-        let now = self.clock.now();
+        let now = now.saturating_duration_since(self.clock.base);
         match self.limiter.check_n(cells) {
             Ok(Ok(after)) => {
                 let remaining = after.remaining_burst_capacity();

@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 pub use bucket::{Bucket, Keyed, Taken};
 
 use super::gate::{Gate, Permit, come_back};
@@ -121,14 +123,14 @@ impl Gate for RateLimiting {
                 return Err(self.refuse(limit, bucket, wait, call));
             }
         }
-        let mut lowest: Option<Rate> = None;
+        let now = Instant::now();
+        let mut lowest: Option<(u32, &Limit, &Bucket)> = None;
         for (limit, bucket) in &limits {
-            match bucket.take(self.weight) {
+            match bucket.take(self.weight, now) {
                 Taken::Yes { remaining } => {
                     self.metrics.ratelimit(limit.scope, "allowed");
-                    let full = bucket.interval().saturating_mul(bucket.burst() - remaining);
-                    if !limit.shadow && lowest.as_ref().is_none_or(|r| remaining < r.remaining) {
-                        lowest = Some(rate(limit, bucket, remaining, full));
+                    if !limit.shadow && lowest.is_none_or(|(least, ..)| remaining < least) {
+                        lowest = Some((remaining, limit, bucket));
                     }
                 }
                 Taken::No { .. } if limit.shadow => {
@@ -137,7 +139,11 @@ impl Gate for RateLimiting {
                 Taken::No { wait } => return Err(self.refuse(limit, bucket, wait, call)),
             }
         }
-        Ok(RatePermit { rate: lowest })
+        let rate = lowest.map(|(remaining, limit, bucket)| {
+            let full = bucket.interval().saturating_mul(bucket.burst() - remaining);
+            rate(limit, bucket, remaining, full)
+        });
+        Ok(RatePermit { rate })
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::Candidate;
-use crate::call::arguments::canonical;
+use crate::call::canonical::canonical;
 use crate::call::pointer::push_token;
 use crate::call::{Digest, Effect, ToolName};
 use crate::mcp::headers::{PARAM_PREFIX, param_headers};

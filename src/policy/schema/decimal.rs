@@ -63,8 +63,7 @@ impl Decimal {
 
     /// Not an integer, and outside ±2^53, where a tool that reads doubles would see another number.
     pub(crate) fn is_lossy_fraction(&self) -> bool {
-        let limit = Self::of(&EXACT.into());
-        !self.is_integer() && self.compare_magnitude(&limit) == Ordering::Greater
+        !self.is_integer() && self.compare_magnitude(&Self::of(&EXACT.into())) == Ordering::Greater
     }
 
     /// Places before the decimal point: 1 for 5, 3 for 120, 0 for 0.5.

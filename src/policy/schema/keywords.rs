@@ -7,7 +7,8 @@ use jsonschema::{Keyword, ValidationError};
 use serde_json::Value;
 
 use super::decimal::Decimal;
-use crate::call::arguments::{canonical, kind_of};
+use crate::call::arguments::kind_of;
+use crate::call::canonical::canonical;
 
 pub(super) type Compiled<'a> = Result<Box<dyn for<'i> Keyword<'i>>, ValidationError<'a>>;
 
@@ -72,9 +73,14 @@ impl<'i> Keyword<'i> for Kinds {
         self.0.iter().any(|wanted| {
             wanted == kind
                 || matches!(instance, Value::Number(number)
-                    if wanted == "integer" && Decimal::of(number).is_integer())
+                    if wanted == "integer" && (is_whole(number.as_str()) || Decimal::of(number).is_integer()))
         })
     }
+}
+
+/// Digits and nothing else.
+fn is_whole(number: &str) -> bool {
+    number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn verdict<'i>(holds: bool) -> Result<(), ValidationError<'i>> {

@@ -53,7 +53,7 @@ impl Recorder {
         let PersonFacts { kind, action, who, why, tool, run, operation, .. } = *facts;
         tracing::info!(kind, action, who, why, tool, run, operation, "a person acted");
         if let Some(shared) = &self.0 {
-            shared.put(&PersonLine {
+            shared.put_rare(&PersonLine {
                 v: 1,
                 kind,
                 timestamp: rfc3339(wall_clock()),

@@ -5,7 +5,7 @@
 pub(crate) const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("strict_json", &[]),
     ("call", &["strict_json"]),
-    ("telemetry", &["call"]),
+    ("telemetry", &["strict_json", "call"]),
     ("audit", &["call", "telemetry"]),
     ("secrets", &["telemetry"]),
     ("mcp", &["strict_json"]),
@@ -124,7 +124,7 @@ pub(crate) const HOMES: &[(&str, &[&str])] = &[
     ("tokio_postgres::", &["store/postgres"]),
     ("deadpool_postgres::", &["store/postgres"]),
     ("redis::", &["fleet"]),
-    ("serde_json_canonicalizer", &["call/arguments"]),
+    ("serde_json_canonicalizer", &["call/canonical"]),
     ("subtle::", &["identity/token"]),
     ("secrecy::", &["secrets"]),
     ("arc_swap::", &["engine/routes"]),

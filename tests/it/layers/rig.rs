@@ -143,7 +143,7 @@ impl Scripted {
             }
             Does::Stall(if_cut, after, end) => {
                 progress.mark(Phase::FirstByte);
-                progress.head_came(if_cut);
+                progress.head_came(move || if_cut.clone());
                 pass(after).await;
                 end.map(answer)
             }

@@ -11,19 +11,19 @@ fn policy(interval: Duration, burst: u32) -> RateLimit {
 #[tokio::test(start_paused = true)]
 async fn the_bucket_refills_in_paused_time() {
     let bucket = Bucket::new(&policy(Duration::from_millis(100), 2));
-    assert_eq!(bucket.take(2), Taken::Yes { remaining: 0 });
-    assert_eq!(bucket.take(1), Taken::No { wait: Duration::from_millis(100) });
+    assert_eq!(bucket.take(2, Instant::now()), Taken::Yes { remaining: 0 });
+    assert_eq!(bucket.take(1, Instant::now()), Taken::No { wait: Duration::from_millis(100) });
     assert_eq!(bucket.tokens(), 0);
     tokio::time::advance(Duration::from_millis(100)).await;
     assert_eq!(bucket.tokens(), 1);
-    assert_eq!(bucket.take(1), Taken::Yes { remaining: 0 });
+    assert_eq!(bucket.take(1, Instant::now()), Taken::Yes { remaining: 0 });
 }
 
 #[tokio::test(start_paused = true)]
 async fn keys_bounded_and_full_buckets_are_forgotten() {
     let keyed = Keyed::new(&policy(Duration::from_secs(1), 1));
     for n in 0..MAX_KEYS {
-        assert_eq!(keyed.of(&n.to_string()).take(1), Taken::Yes { remaining: 0 });
+        assert_eq!(keyed.of(&n.to_string()).take(1, Instant::now()), Taken::Yes { remaining: 0 });
     }
     assert!(Arc::ptr_eq(&keyed.of("one more"), &keyed.of("and another")), "they share one");
     assert!(!Arc::ptr_eq(&keyed.of("0"), &keyed.of("1")));
@@ -62,10 +62,10 @@ proptest! {
             for (pause, weight) in steps {
                 tokio::time::advance(Duration::from_micros(pause)).await;
                 let weight = weight.min(burst);
-                let expected = bare.take(weight);
+                let expected = bare.take(weight, Instant::now());
                 let own = match memo.closed_for(weight) {
                     Some(wait) => Taken::No { wait },
-                    None => memo.take(weight),
+                    None => memo.take(weight, Instant::now()),
                 };
                 prop_assert_eq!(own, expected);
             }
@@ -85,18 +85,18 @@ proptest! {
             let interval = Duration::from_micros(interval_us);
             let bucket = Bucket::new(&policy(interval, burst));
             let weight = weight.min(burst);
-            while let Taken::Yes { .. } = bucket.take(weight) {}
-            let Taken::No { wait } = bucket.take(weight) else { unreachable!("just emptied") };
+            while let Taken::Yes { .. } = bucket.take(weight, Instant::now()) {}
+            let Taken::No { wait } = bucket.take(weight, Instant::now()) else { unreachable!("just emptied") };
             let mut left = wait;
             for part in asks {
                 let step = left * part / 2000;
                 tokio::time::advance(step).await;
-                let Taken::No { wait } = bucket.take(weight) else { unreachable!("too early") };
+                let Taken::No { wait } = bucket.take(weight, Instant::now()) else { unreachable!("too early") };
                 prop_assert!(!wait.is_zero() && wait <= left);
                 left = wait;
             }
             tokio::time::advance(left).await;
-            let passes = matches!(bucket.take(weight), Taken::Yes { .. });
+            let passes = matches!(bucket.take(weight, Instant::now()), Taken::Yes { .. });
             prop_assert!(passes);
             Ok(())
         })?;

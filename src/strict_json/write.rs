@@ -1,0 +1,141 @@
+//! A value as JSON text, straight into bytes: no formatter between, and a text without anything to escape is copied whole.
+//!
+//! Order and digits are the value's own (RFC 8259); what is escaped is what must be, as serde_json does.
+
+use serde_json::Value;
+
+/// The text of a value, without white space.
+pub fn text(value: &Value) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    push(&mut out, value);
+    out
+}
+
+/// Writes a value behind what is there.
+pub fn push(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::Null => out.extend_from_slice(b"null"),
+        Value::Bool(true) => out.extend_from_slice(b"true"),
+        Value::Bool(false) => out.extend_from_slice(b"false"),
+        Value::Number(number) => out.extend_from_slice(number.as_str().as_bytes()),
+        Value::String(text) => push_string(out, text),
+        Value::Array(items) => {
+            out.push(b'[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                push(out, item);
+            }
+            out.push(b']');
+        }
+        Value::Object(members) => push_members(out, members.iter()),
+    }
+}
+
+/// Writes an object of some members, in their order.
+pub fn push_members<'v>(out: &mut Vec<u8>, members: impl Iterator<Item = (&'v String, &'v Value)>) {
+    out.push(b'{');
+    for (at, (name, value)) in members.enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        push_string(out, name);
+        out.push(b':');
+        push(out, value);
+    }
+    out.push(b'}');
+}
+
+/// Writes a string with its quotes.
+pub fn push_string(out: &mut Vec<u8>, text: &str) {
+    let bytes = text.as_bytes();
+    out.reserve(bytes.len() + 2);
+    out.push(b'"');
+    let mut from = 0;
+    while let Some(found) = to_escape(bytes.get(from..).unwrap_or_default()) {
+        let at = from + found;
+        out.extend_from_slice(bytes.get(from..at).unwrap_or_default());
+        escape(out, bytes.get(at).copied().unwrap_or_default());
+        from = at + 1;
+    }
+    out.extend_from_slice(bytes.get(from..).unwrap_or_default());
+    out.push(b'"');
+}
+
+/// The first byte that may not stand in a string as it is: eight at a time, then one by one.
+fn to_escape(bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGH: u64 = ONES << 7;
+    let mut at = 0;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for word in words {
+        let word = u64::from_ne_bytes(*word);
+        // A byte is zero where subtracting one borrows and its own high bit was not set.
+        let zero = |x: u64| x.wrapping_sub(ONES) & !x;
+        let control = word.wrapping_sub(ONES * 0x20) & !word;
+        let quote = zero(word ^ (ONES * u64::from(b'"')));
+        let backslash = zero(word ^ (ONES * u64::from(b'\\')));
+        if (control | quote | backslash) & HIGH != 0 {
+            break;
+        }
+        at += 8;
+    }
+    let tail = if at == words.len() * 8 { rest } else { bytes.get(at..).unwrap_or_default() };
+    tail.iter()
+        .position(|byte| *byte < 0x20 || matches!(byte, b'"' | b'\\'))
+        .map(|found| at + found)
+}
+
+fn escape(out: &mut Vec<u8>, byte: u8) {
+    let short = match byte {
+        b'"' | b'\\' => byte,
+        0x08 => b'b',
+        b'\t' => b't',
+        b'\n' => b'n',
+        0x0c => b'f',
+        b'\r' => b'r',
+        control => {
+            let digit = |half: u8| if half < 10 { b'0' + half } else { b'a' + half - 10 };
+            out.extend_from_slice(&[
+                b'\\',
+                b'u',
+                b'0',
+                b'0',
+                digit(control >> 4),
+                digit(control & 15),
+            ]);
+            return;
+        }
+    };
+    out.extend_from_slice(&[b'\\', short]);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_character_is_written_as_serde_json_writes_it_wherever_it_stands() {
+        for c in
+            (0..=0x2ff).chain([0x7ff, 0x800, 0xffff, 0x10000, 0x10_ffff]).filter_map(char::from_u32)
+        {
+            for before in 0..10 {
+                let value = Value::String(format!("{}{c}{}", "a".repeat(before), "b".repeat(9)));
+                assert_eq!(text(&value), value.to_string().as_bytes(), "{value}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_value_is_written_as_serde_json_writes_it(names in prop::collection::vec(".{0,20}", 0..6), n in any::<i64>()) {
+            let list: Vec<Value> = names.iter().map(|name| json!({ name: [name, n, null, true, {}, [], 1.5] })).collect();
+            let value = json!({ "list": list, "none": null });
+            prop_assert_eq!(text(&value), value.to_string().into_bytes());
+        }
+    }
+}
