@@ -15,7 +15,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Events that wait for one reader.
 pub(super) const MAX_EVENTS: usize = 256;
-/// Bytes of events that wait for one reader; a lone event always fits, its size being bounded where it is made.
+/// Bytes of events that wait for one reader; past it nothing is added. The event that passes it always fits, its size
+/// being bounded where it is made: a large answer is no fault of whoever was to read a word before it.
 pub(super) const MAX_EVENT_BYTES: usize = 4 << 20;
 /// A quiet stream says that it is alive this often, with a comment that means nothing.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -180,8 +181,7 @@ impl EventSender {
             if waiting.over || waiting.stalled {
                 return true;
             }
-            let full = waiting.events.len() >= MAX_EVENTS
-                || (!waiting.events.is_empty() && waiting.bytes + event.len() > MAX_EVENT_BYTES);
+            let full = waiting.events.len() >= MAX_EVENTS || waiting.bytes >= MAX_EVENT_BYTES;
             if full {
                 waiting.stalled = true;
                 waiting.events.clear();
@@ -265,7 +265,8 @@ mod tests {
         assert_eq!(sender.queue.0.lock().expect("sound").events.len(), 0);
         assert_eq!(next(&mut body).await, Some(Err(Stalled)));
         let (sender, _body) = events();
-        assert!(sender.send(vec![b'x'; MAX_EVENT_BYTES + 1]), "a lone event always fits");
+        assert!(sender.send(b"a word before it".to_vec()));
+        assert!(sender.send(vec![b'x'; MAX_EVENT_BYTES + 1]), "a large answer always fits");
         assert!(!sender.send(b"y".to_vec()));
     }
 

@@ -16,15 +16,17 @@ use crate::mcp::sse;
 
 /// Events kept of one stream; fewer than wait for one reader, so that what is given again fits.
 pub(super) const MAX_KEPT: usize = 128;
-/// Bytes of events kept of one stream. A lone event may be longer.
+/// Bytes of events kept of one stream; past it older ones go. The last one may be longer, and costs none before it.
 pub(super) const MAX_KEPT_BYTES: usize = 4 << 20;
 /// Streams of a session that are over and kept.
 pub(super) const MAX_ENDED: usize = 64;
 /// Bytes kept of all streams of a session, and of all sessions of an agent.
 pub(super) const SESSION_BYTES: usize = 8 << 20;
 pub(super) const AGENT_BYTES: usize = 32 << 20;
-/// How long a stream is kept after its end, and one that answers no call after its reader left.
+/// How long a stream is kept after its end, and how long an agent that left one may still be asked on it.
 pub(super) const KEPT: Duration = Duration::from_secs(600);
+/// How long the stream by GET is kept without a reader: as long as its session may lie idle.
+pub(super) const AWAY: Duration = super::sessions::IDLE;
 
 /// What a session's revision and this process make of streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,12 +105,13 @@ impl Kept {
         }
     }
 
-    fn is_left(&self, now: Instant) -> bool {
-        self.left.is_some_and(|left| now.saturating_duration_since(left) >= KEPT)
+    fn is_left(&self, listens: bool, now: Instant) -> bool {
+        let patience = if listens && !self.over { AWAY } else { KEPT };
+        self.left.is_some_and(|left| now.saturating_duration_since(left) >= patience)
     }
 
     fn is_stale(&self, listens: bool, now: Instant) -> bool {
-        (self.over || listens) && self.is_left(now)
+        (self.over || listens) && self.is_left(listens, now)
     }
 }
 
@@ -257,9 +260,10 @@ impl Streams {
         if self.told == Told::Once {
             return table.forget(number, &self.room);
         }
-        let ended: Vec<u64> = table.ended().collect();
-        if let Some(oldest) = ended.first().filter(|_| ended.len() > MAX_ENDED) {
-            table.forget(*oldest, &self.room);
+        if table.streams.values().filter(|kept| kept.over).count() > MAX_ENDED
+            && let Some(first) = table.first_ended()
+        {
+            table.forget(first, &self.room);
         }
     }
 
@@ -328,9 +332,10 @@ impl Streams {
         let mut stale = Vec::new();
         for (number, kept) in &mut table.streams {
             kept.look(now);
-            if kept.is_stale(listening == Some(*number), now) {
+            let listens = listening == Some(*number);
+            if kept.is_stale(listens, now) {
                 stale.push(*number);
-            } else if kept.is_left(now) {
+            } else if kept.is_left(listens, now) {
                 kept.gone.cancel();
             }
         }
@@ -356,9 +361,10 @@ impl Drop for Streams {
 }
 
 impl Table {
-    /// The oldest first.
-    fn ended(&self) -> impl Iterator<Item = u64> {
-        self.streams.iter().filter(|(_, kept)| kept.over).map(|(number, _)| *number)
+    /// The one that has been over for longest.
+    fn first_ended(&self) -> Option<u64> {
+        let over = self.streams.iter().filter(|(_, kept)| kept.over);
+        over.min_by_key(|(_, kept)| kept.left).map(|(number, _)| *number)
     }
 
     fn forget(&mut self, number: u64, room: &Room) {
@@ -386,15 +392,14 @@ impl Table {
     fn keep(&mut self, number: u64, event: Bytes, room: &Room) -> bool {
         let size = event.len();
         while let Some(kept) = self.streams.get(&number) {
-            let full = kept.events.len() >= MAX_KEPT || kept.bytes + size > MAX_KEPT_BYTES;
+            let full = kept.events.len() >= MAX_KEPT || kept.bytes >= MAX_KEPT_BYTES;
             if !full || !self.drop_first(number, room) {
                 break;
             }
         }
         while self.bytes + size > SESSION_BYTES || !room.take(size) {
-            let oldest = self.ended().next();
-            match oldest.filter(|_| size <= SESSION_BYTES) {
-                Some(oldest) => self.forget(oldest, room),
+            match self.first_ended().filter(|_| size <= SESSION_BYTES) {
+                Some(first) => self.forget(first, room),
                 None if self.drop_first(number, room) => {}
                 None => return false,
             }

@@ -259,11 +259,17 @@ async fn what_a_session_would_have_heard_by_get_is_kept_for_it_too() {
     assert_ne!(primed(&mut new).await, begin);
     assert_eq!(after.next().await, None);
     assert_eq!(refused(&house, &session, &name).await.status, 400);
-    // One that nobody reads is kept for ten minutes.
+    // One that nobody reads is kept as long as a session may lie idle, and this session is used.
     let begin = new.last();
     drop(new);
     house.front_ends.sweep();
-    tokio::time::advance(Duration::from_secs(600)).await;
+    tokio::time::advance(Duration::from_secs(8 * 3600 - 1)).await;
+    house.front_ends.sweep();
+    drop(back(&house, &session, &begin).await);
+    house.front_ends.sweep();
+    tokio::time::advance(Duration::from_secs(4 * 3600)).await;
+    session.ask(&house, "1", "ping", &json!({})).await;
+    tokio::time::advance(Duration::from_secs(4 * 3600)).await;
     assert_eq!(refused(&house, &session, &begin).await.status, 400);
 }
 

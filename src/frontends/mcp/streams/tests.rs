@@ -67,9 +67,12 @@ async fn bytes_are_bounded_for_a_stream_a_session_and_an_agent() {
     let (stream, _body) = one.open();
     let (small, _other) = one.open();
     assert!(small.send(b"small") && stream.send(&half) && stream.send(&half));
-    assert!(matches!(one.resume("m-1-1"), Resumed::Goes(_)));
-    assert!(matches!(one.resume("m-1-0"), Resumed::NotKept), "the second took the first's place");
-    assert!(stream.send(&vec![b'y'; MAX_KEPT_BYTES + 1]), "a lone event may be longer");
+    assert!(stream.send(b"x") && matches!(one.resume("m-1-1"), Resumed::Goes(_)));
+    assert!(matches!(one.resume("m-1-0"), Resumed::NotKept), "the third took the first's place");
+    assert!(stream.send(&vec![b'y'; MAX_KEPT_BYTES + 1]), "the last may be longer");
+    assert!(matches!(one.resume("m-1-1"), Resumed::Goes(_)), "and costs none before it");
+    assert!(stream.send(b"z") && matches!(one.resume("m-1-3"), Resumed::NotKept));
+    assert!(matches!(one.resume("m-1-4"), Resumed::Goes(_)));
     // A session's bound: streams that are over go, the oldest first, and an open one stays.
     let before = taken(&room);
     for _ in 0..3 {
@@ -112,12 +115,18 @@ async fn bytes_are_bounded_for_a_stream_a_session_and_an_agent() {
 async fn of_the_streams_that_are_over_only_so_many_are_kept() {
     let room = Arc::default();
     let streams = streams(Told::Primed, &room);
-    for _ in 0..=MAX_ENDED {
+    let (slow, _body) = streams.open();
+    for _ in 0..MAX_ENDED {
         let (stream, _body) = streams.open();
         assert!(stream.send(b"1"));
+        drop(stream);
+        tokio::time::advance(Duration::from_millis(1)).await;
     }
-    assert!(matches!(streams.resume("m-1-0"), Resumed::NotKept));
-    assert!(matches!(streams.resume("m-2-0"), Resumed::Goes(_)));
+    assert!(slow.send(b"1"));
+    drop(slow);
+    assert!(matches!(streams.resume("m-1-0"), Resumed::Goes(_)), "it ended last");
+    assert!(matches!(streams.resume("m-2-0"), Resumed::NotKept), "this one first");
+    assert!(matches!(streams.resume("m-3-0"), Resumed::Goes(_)));
     tokio::time::advance(KEPT).await;
     streams.sweep();
     assert_eq!(taken(&room), 0);
