@@ -165,3 +165,14 @@ async fn what_belongs_to_no_call_goes_on_one_stream_by_get_before_any_other() {
     assert!(streams.say_aside(b"3").is_some());
     assert!(all(goes(streams.resume("m-3-1"))).await.contains("data: 3"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_reader_goes_to_whoever_took_its_place() {
+    let room = Arc::default();
+    let streams = streams(Told::Named, &room);
+    let (stream, former) = streams.open();
+    assert!(stream.send(b"1") && stream.send(b"2"));
+    let reader = goes(streams.resume("m-1-1"));
+    assert_eq!(all(former).await, "", "a message goes to one connection");
+    assert_eq!(all(reader).await, "id: m-1-2\nevent: message\ndata: 2\n\n");
+}
