@@ -5,6 +5,7 @@
 //! digits and members their order, so that what was validated can be written out again as it was.
 
 pub mod object;
+mod shallow;
 mod spelling;
 pub mod write;
 
@@ -13,6 +14,8 @@ use std::fmt;
 
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+
+pub use self::shallow::shallow;
 
 /// serde_json's own nesting limit is 128; ours must stay below it, so that ours is the one that answers.
 pub const MAX_DEPTH: usize = 120;

@@ -17,6 +17,8 @@ use super::names::{AgentId, UpstreamName};
 pub struct Side {
     /// The agent's session, in the revisions that have them. Inner sessions hang on it.
     pub session: Option<Arc<str>>,
+    /// The agent's listening stream that this is asked for, in the revisions without sessions.
+    pub stream: Option<Arc<str>>,
     /// Revision 2026-07-28 or later: no session, metadata on every request.
     pub modern: bool,
     /// `capabilities` as the agent declared them, for this session or this request.
@@ -44,6 +46,7 @@ impl Default for Side {
     fn default() -> Self {
         Self {
             session: None,
+            stream: None,
             modern: false,
             capabilities: Arc::new(Value::Object(Map::new())),
             meta: Arc::default(),
@@ -97,11 +100,10 @@ pub enum ServerEvent {
     PromptsChanged {
         server: UpstreamName,
     },
-    /// `params` of `notifications/resources/updated`. `session`: the one session it is for; `None` = the agent's
-    /// listens that name the URI.
+    /// `params` of `notifications/resources/updated`, for the session or the listening stream that subscribed.
     ResourceUpdated {
         agent: AgentId,
-        session: Option<Arc<str>>,
+        stream: Arc<str>,
         params: Value,
     },
     /// `params` of `notifications/message`, of no call.

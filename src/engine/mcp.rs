@@ -1,16 +1,19 @@
 //! What agents that speak MCP can ask for beside calls: what servers offer besides tools, and what becomes known while
 //! nobody asks. Without servers there is nothing to pass on.
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::broadcast;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::passed::Passed;
+use super::passed::{AT_ONCE, Passed};
+use super::together::together;
 use super::{Asker, Engine, ToolInfo, views};
 use crate::backends::mcp::Offered;
 use crate::call::side::ServerEvent;
@@ -125,12 +128,35 @@ impl Engine {
         passing.await
     }
 
+    /// Has servers tell of these resources on the asker's stream (`Side::stream`), until
+    /// [`Engine::mcp_session_over`] of that; those that could be had by `until`.
+    pub async fn mcp_subscribe(
+        &self,
+        asker: &Asker,
+        uris: BTreeSet<String>,
+        until: Instant,
+    ) -> BTreeSet<String> {
+        let one = |uri: String| async move {
+            let params = json!({ "uri": uri });
+            let asked = self.mcp_pass(asker, PassMethod::ResourcesSubscribe, params);
+            match tokio::time::timeout_at(until, asked).await {
+                Ok(Ok(_)) => Some(uri),
+                refused => {
+                    tracing::debug!(uri, ?refused, "a resource is not subscribed to");
+                    None
+                }
+            }
+        };
+        let all = uris.into_iter().map(one).collect();
+        together(all, AT_ONCE).await.into_iter().flatten().collect()
+    }
+
     /// What becomes known from here on: of servers, and of a policy that was put in force.
     pub fn mcp_events(&self) -> broadcast::Receiver<ServerEvent> {
         self.events.subscribe()
     }
 
-    /// A session of an agent has ended: what hung on it ends too.
+    /// A session of an agent has ended, or a stream that listened: what hung on it ends too.
     pub fn mcp_session_over(&self, agent: &AgentId, session: &str) {
         if let Some(servers) = &self.servers {
             servers.session_over(agent, session);

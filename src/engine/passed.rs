@@ -17,7 +17,7 @@ use crate::policy::snapshot::McpServer;
 use crate::strict_json::{self, Limits};
 
 /// Servers that are listed at once.
-const AT_ONCE: usize = 16;
+pub(super) const AT_ONCE: usize = 16;
 
 /// One agent's request, and the servers that may answer it.
 pub(super) struct Passed<'a> {
@@ -199,8 +199,9 @@ impl Passed<'_> {
         method: &str,
         params: Value,
     ) -> Result<Value, PassError> {
-        let is_list = method.ends_with("/list");
-        let outcome = self.asking.pass(server, method, params, is_list).await?;
+        // To list again, or to listen again after a break, is no repetition.
+        let repeats = method.ends_with("/list") || method.ends_with("subscribe");
+        let outcome = self.asking.pass(server, method, params, repeats).await?;
         let broken =
             || PassError::Failed(Failed::internal("an answer that was passed on is broken"));
         match outcome {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub(super) use self::definition::listed_http;
+pub use self::definition::repeated;
 use self::entry::Choice;
 pub use self::entry::Entry;
 pub(super) use self::entry::{literal, rank};

@@ -120,11 +120,12 @@ impl Inner {
         let owner = Owner::of(&call.agent, &call.run, side, mcp.server.share, mcp.server.may_ask);
         let held = server.hold(owner.clone()).map_err(lost)?;
         let modern = match side {
-            Some(side) => server.attend(&owner, &held, &call.agent, side).await,
+            Some(side) => server.attend(&owner, &held, side).await,
             None => held.link.open().await,
         };
         let modern = modern.map_err(lost)?.revision.era() == Era::Modern;
-        let caller = Caller::new(call.side.clone(), &mcp.server, server, call.progress.as_ref());
+        let place = (server, &owner);
+        let caller = Caller::new(call.side.clone(), &mcp.server, place, call.progress.as_ref());
         let mut params = self.params(call, mcp, &caller)?;
         if modern && let Some(level) = caller.log_level() {
             let meta = params.entry("_meta").or_insert_with(|| json!({}));
@@ -139,7 +140,17 @@ impl Inner {
                 params.insert("requestState".into(), Value::String(state.to_string()));
             }
         }
-        let reply = self.send(call, mcp, &held, &caller, (params, modern)).await;
+        let resends = modern && self.tool.effect == Effect::Read;
+        let again = resends.then(|| params.clone());
+        let fields = &*mcp.param_headers;
+        let mut reply = self.send(call, mcp, &held, &caller, (params, modern, fields)).await;
+        if let (Ok(Reply::Error(error)), Some(params)) = (&reply, again)
+            && error.code == HEADER_MISMATCH
+            && let Some(fields) = server.fields_of(&mcp.own_name).await
+        {
+            // What its schema wants in fields is not what it was; nothing was done.
+            reply = self.send(call, mcp, &held, &caller, (params, modern, &*fields)).await;
+        }
         let result = match reply.map_err(lost)? {
             Reply::Result(result) => result,
             Reply::Error(error) => {
@@ -166,13 +177,13 @@ impl Inner {
         mcp: &McpTool,
         held: &Held,
         caller: &Arc<Caller>,
-        (params, modern): (Map<String, Value>, bool),
+        (params, modern, fields): (Map<String, Value>, bool, &[(String, String)]),
     ) -> Result<Reply, Lost> {
         let inbound: Arc<dyn Inbound> = caller.clone();
         let never = Side::default().cancelled;
         let pooled = self.tool.write.as_ref().is_none_or(|write| write.pooled);
         let param_headers = match modern {
-            true => self.param_headers(call, mcp, params.get("arguments")),
+            true => param_headers(call, fields, params.get("arguments")),
             false => Vec::new(),
         };
         let wire = Wire {
@@ -239,32 +250,31 @@ impl Inner {
         }
         Ok(meta)
     }
+}
 
-    /// Arguments that the server's schema wants in fields, then what the agent sent of fields that no schema of ours
-    /// knows.
-    fn param_headers(
-        &self,
-        call: &ToolCall,
-        mcp: &McpTool,
-        arguments: Option<&Value>,
-    ) -> Vec<(String, String)> {
-        let mut fields: Vec<(String, String)> = Vec::new();
-        for (pointer, name) in mcp.param_headers.iter() {
-            let text = match arguments.and_then(|arguments| arguments.pointer(pointer)) {
-                Some(Value::String(text)) => headers::encode(text).into_owned(),
-                Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
-                Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => continue,
-            };
-            fields.push((name.clone(), text));
-        }
-        let given = call.side.iter().flat_map(|side| side.param_headers.iter());
-        for (name, value) in given.take(headers::MAX_FORWARDED) {
-            let known = fields.iter().any(|(one, _)| one.eq_ignore_ascii_case(name));
-            let whole = format!("{}{name}", headers::PARAM_PREFIX);
-            if !known && headers::is_forwardable(&whole, value.as_bytes()) {
-                fields.push((name.clone(), value.clone()));
-            }
-        }
-        fields
+/// Arguments that the server's schema wants in fields, then what the agent sent of fields that no schema of ours
+/// knows.
+fn param_headers(
+    call: &ToolCall,
+    named: &[(String, String)],
+    arguments: Option<&Value>,
+) -> Vec<(String, String)> {
+    let mut fields: Vec<(String, String)> = Vec::new();
+    for (pointer, name) in named {
+        let text = match arguments.and_then(|arguments| arguments.pointer(pointer)) {
+            Some(Value::String(text)) => headers::encode(text).into_owned(),
+            Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
+            Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => continue,
+        };
+        fields.push((name.clone(), text));
     }
+    let given = call.side.iter().flat_map(|side| side.param_headers.iter());
+    for (name, value) in given.take(headers::MAX_FORWARDED) {
+        let known = fields.iter().any(|(one, _)| one.eq_ignore_ascii_case(name));
+        let whole = format!("{}{name}", headers::PARAM_PREFIX);
+        if !known && headers::is_forwardable(&whole, value.as_bytes()) {
+            fields.push((name.clone(), value.clone()));
+        }
+    }
+    fields
 }

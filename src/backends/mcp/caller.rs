@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::drops::Drops;
 use super::link::Inbound;
 use super::server::Server;
+use super::sessions::Key;
 use super::silent;
 use crate::call::{NoAnswer, Phase, Progress, Side};
 use crate::mcp::jsonrpc::{ErrorReply, INTERNAL_ERROR, METHOD_NOT_FOUND, Notification, Request};
@@ -37,6 +38,8 @@ pub(super) struct Caller {
     /// Rules of the policy that the call began under.
     rules: Arc<McpServer>,
     server: Arc<Server>,
+    /// Whose inner session the call is in.
+    key: Key,
     /// Of the call. While its agent is asked, a silent server is not idle.
     attempt: Option<Progress>,
     token: u64,
@@ -54,13 +57,14 @@ impl Caller {
     pub(super) fn new(
         side: Option<Arc<Side>>,
         rules: &Arc<McpServer>,
-        server: &Arc<Server>,
+        (server, key): (&Arc<Server>, &Key),
         attempt: Option<&Progress>,
     ) -> Arc<Self> {
         Arc::new(Self {
             side,
             rules: rules.clone(),
             server: server.clone(),
+            key: server.owned(key.clone()),
             attempt: attempt.cloned(),
             token: TOKENS.fetch_add(1, Ordering::Relaxed),
             progress: Mutex::default(),
@@ -225,6 +229,10 @@ impl Inbound for Caller {
             "notifications/message" => self.log(params),
             "notifications/elicitation/complete" if self.rules.may_ask.elicitation => {
                 self.tell(&method, params.unwrap_or_default());
+            }
+            "notifications/resources/updated" => {
+                let params = params.unwrap_or_default();
+                self.server.subscriptions.told(&self.server, &self.key, params);
             }
             _ => self.server.hear(&method),
         }

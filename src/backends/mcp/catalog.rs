@@ -19,6 +19,8 @@ use crate::policy::snapshot::{OnDrift, Pin, Reach};
 const MAX_PAGES: usize = 64;
 const MAX_ITEMS: usize = 10_000;
 const MAX_BYTES: usize = 16 * 1024 * 1024;
+/// Deepest item of a list; deeper ones have lost what is too deep for any message.
+const MAX_ITEM_DEPTH: usize = 100;
 /// Least time between two crawls that a server may ask for by `ttlMs`.
 const TTL_FLOOR: Duration = Duration::from_secs(5);
 /// Definitions that were left out are told by name up to here.
@@ -28,6 +30,8 @@ const MAX_TOLD: usize = 100;
 #[derive(Debug)]
 pub(super) struct Listed {
     pub(super) items: Vec<Value>,
+    /// What could not be read.
+    pub(super) dropped: Vec<Dropped>,
     /// The shortest that a page named.
     pub(super) ttl: Option<Duration>,
 }
@@ -56,7 +60,7 @@ pub(super) async fn crawl(
     progress: Option<&Progress>,
 ) -> Result<Listed, CrawlError> {
     let inbound: Arc<dyn Inbound> = Arc::new(Silent);
-    let mut items = Vec::new();
+    let (mut items, mut dropped) = (Vec::new(), Vec::new());
     let mut bytes = 0;
     let mut ttl: Option<Duration> = None;
     let mut cursors: HashSet<String> = HashSet::new();
@@ -70,8 +74,13 @@ pub(super) async fn crawl(
         let page = ListPage::of(list, &result)
             .map_err(|wrong| CrawlError::Told(format!("`{}`: {wrong}", list.method())))?;
         bytes += page.items.iter().map(|item| item.to_string().len()).sum::<usize>();
-        items.extend_from_slice(page.items);
-        if items.len() > MAX_ITEMS || bytes > MAX_BYTES {
+        for item in page.items {
+            match is_deeper(item, MAX_ITEM_DEPTH) {
+                true => dropped.push(too_deep(list, items.len() + dropped.len(), item)),
+                false => items.push(item.clone()),
+            }
+        }
+        if items.len() + dropped.len() > MAX_ITEMS || bytes > MAX_BYTES {
             let why =
                 format!("the list is over the limit of {MAX_ITEMS} items or {MAX_BYTES} bytes");
             return Err(CrawlError::Told(why));
@@ -79,13 +88,34 @@ pub(super) async fn crawl(
         if let Some(told) = page.ttl_ms.map(Duration::from_millis) {
             ttl = Some(ttl.map_or(told, |ttl| ttl.min(told)).max(TTL_FLOOR));
         }
-        let Some(next) = page.next_cursor else { return Ok(Listed { items, ttl }) };
+        let Some(next) = page.next_cursor else { return Ok(Listed { items, dropped, ttl }) };
         if !cursors.insert(next.to_owned()) {
             return Err(CrawlError::Told("the list names a page again that it has named".into()));
         }
         cursor = Some(next.to_owned());
     }
     Err(CrawlError::Told(format!("the list does not end within {MAX_PAGES} pages")))
+}
+
+/// Whether a value is nested deeper than this many levels.
+fn is_deeper(value: &Value, most: usize) -> bool {
+    match value {
+        Value::Array(_) | Value::Object(_) if most == 0 => true,
+        Value::Array(items) => items.iter().any(|item| is_deeper(item, most - 1)),
+        Value::Object(members) => members.values().any(|value| is_deeper(value, most - 1)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+fn too_deep(list: List, at: usize, item: &Value) -> Dropped {
+    let member = match list {
+        List::Tools | List::Prompts => "name",
+        List::Resources => "uri",
+        List::ResourceTemplates => "uriTemplate",
+    };
+    let name = item.get(member).and_then(Value::as_str);
+    let name = name.map_or_else(|| format!("#{at}"), str::to_owned);
+    Dropped { name, reason: format!("it is nested deeper than {MAX_ITEM_DEPTH} levels") }
 }
 
 /// One request that belongs to no call.
@@ -131,7 +161,7 @@ pub(super) struct Offer {
 
 /// Judges the definitions, each alone, and compares them with their pins.
 pub(super) fn offer(
-    items: Vec<Value>,
+    (items, too_deep): (Vec<Value>, Vec<Dropped>),
     reach: &Reach,
     pin: &Pin,
     on_drift: OnDrift,
@@ -142,6 +172,7 @@ pub(super) fn offer(
         Reach::Child(_) => Transport::Stdio,
     };
     let Judged { tools, mut dropped } = judge_tools(items, transport);
+    dropped.extend(too_deep);
     if dropped.len() > MAX_TOLD {
         let more = dropped.split_off(MAX_TOLD).len();
         dropped.push(Dropped { name: "…".into(), reason: format!("{more} more were left out") });
@@ -231,7 +262,7 @@ mod tests {
     }
 
     fn first_seen(items: Vec<Value>, on_drift: OnDrift, seen: &Pinned) -> Offer {
-        offer(items, &Reach::Http, &Pin::FirstSeen, on_drift, seen)
+        offer((items, Vec::new()), &Reach::Http, &Pin::FirstSeen, on_drift, seen)
     }
 
     #[test]
@@ -256,7 +287,8 @@ mod tests {
         let pins = std::collections::BTreeMap::from([("a".to_owned(), pin_of(&tool("a", "x")))]);
         let items = vec![tool("a", "x"), tool("b", "x")];
         let pin = Pin::File(pins);
-        let offer = offer(items, &Reach::Http, &pin, OnDrift::Quarantine, &Pinned::new());
+        let offer =
+            offer((items, Vec::new()), &Reach::Http, &pin, OnDrift::Quarantine, &Pinned::new());
         assert_eq!(quarantined(&offer), ["b"]);
         assert_eq!(offer.drifts[0].was, None);
         let kept = offer.to_pin.expect("what was reviewed is kept as it was");

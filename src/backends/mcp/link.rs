@@ -159,6 +159,14 @@ impl Link {
         }
     }
 
+    /// Cancelled when the session that is open now is over. `None`: none is open.
+    pub(super) fn life(&self) -> Option<CancellationToken> {
+        match self {
+            Link::Http(link) => link.life(),
+            Link::Child(link) => link.life(),
+        }
+    }
+
     /// Ends the session; never waits.
     pub(super) fn close(&self) {
         match self {

@@ -1,17 +1,14 @@
-//! The stream of an agent's own inner session that belongs to no request: opened where the agent subscribes to something,
-//! and where the server may ask it something, before the first request goes out.
+//! The stream of an agent's own inner session that belongs to no request: opened where the agent subscribes to something
+//! (`feed.rs`), and where the server may ask it something, before the first request goes out.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
-
-use super::catalog;
 use super::link::{Inbound, Link, Lost, Met};
 use super::server::Server;
 use super::sessions::{Held, Key, Listening};
 use super::watcher::{Asks, Watcher};
-use crate::call::{AgentId, Side};
+use crate::call::Side;
 use crate::mcp::version::Era;
 
 /// How long a first request waits for that stream, so that what the server asks on it is heard. One that has none says so
@@ -25,13 +22,12 @@ impl Server {
         self: &Arc<Self>,
         key: &Key,
         held: &Held,
-        agent: &AgentId,
         side: &Side,
     ) -> Result<Arc<Met>, Lost> {
         let met = held.link.open().await?;
         let alone = key.agent.is_some() && key.session.is_some();
         if met.revision.era() == Era::Legacy && alone && key.declares.is_something() {
-            let heard = self.listen_for(key, held, agent, side, &met);
+            let heard = self.listen_for(key, held, side);
             if let Some(Listening { over, open }) = heard {
                 let heard = async {
                     tokio::select! {
@@ -48,14 +44,12 @@ impl Server {
         Ok(met)
     }
 
-    /// Hears on an agent's session what changes and what is asked, once a session. `None`: its one stream carries all.
+    /// Hears on an agent's session of a legacy server what changes and what is asked, once a session. `None`: its one stream carries all.
     pub(super) fn listen_for(
         self: &Arc<Self>,
         key: &Key,
         held: &Held,
-        agent: &AgentId,
         side: &Side,
-        met: &Met,
     ) -> Option<Listening> {
         let new = Listening::default();
         if let Err(before) = self.sessions.begin_listening(key, &new) {
@@ -67,18 +61,13 @@ impl Server {
             open: new.open.clone(),
             waiting: held.waiting.clone(),
         });
-        let watcher = Watcher::of(self.clone(), agent.clone(), side.session.clone());
+        let watcher = Watcher::of(self.clone(), key.clone());
         let (inbound, link): (Arc<dyn Inbound>, Link) =
             (Arc::new(watcher.that_asks(asks)), held.link.clone());
-        let (modern, over) = (met.revision.era() == Era::Modern, new.over.clone());
+        let over = new.over.clone();
         self.beside(async move {
             let _over = over.drop_guard();
-            if modern {
-                let params = json!({"notifications": {"resourcesListChanged": true}});
-                drop(catalog::ask(&link, "subscriptions/listen", params, &inbound, None).await);
-            } else {
-                link.listen(inbound, || ()).await;
-            }
+            link.listen(inbound, || ()).await;
         });
         Some(new)
     }

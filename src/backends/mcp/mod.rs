@@ -9,6 +9,7 @@ mod catalog;
 mod child;
 mod door;
 mod drops;
+mod feed;
 mod handshake;
 mod http;
 mod link;
@@ -19,6 +20,7 @@ mod result;
 mod server;
 mod sessions;
 mod silent;
+mod subscriptions;
 mod watcher;
 
 use std::collections::HashMap;
@@ -40,6 +42,7 @@ pub use self::pass::{Offered, PassBackend};
 pub use self::pins::{FilePins, MemoryPins, NotApproved, Pinned, Pins, Seen};
 pub use self::server::ServerView;
 use self::server::{Reached, Server, Shared};
+use self::subscriptions::{Subscriber, Subscriptions};
 use crate::call::side::ServerEvent;
 use crate::call::{AgentId, UpstreamName, Verdict};
 use crate::egress::Egress;
@@ -124,7 +127,11 @@ impl Servers {
             servers.insert(name.clone(), server);
         }
         drop(servers);
-        for server in old.values() {
+        let new = self.lock();
+        for (name, server) in &old {
+            if let Some(new) = new.get(name) {
+                Subscriptions::inherit(new, server);
+            }
             server.leave();
         }
     }
@@ -218,9 +225,11 @@ impl Servers {
         PassBackend::new(self.named(server))
     }
 
-    /// Closes the inner sessions that hung on an agent's session.
+    /// Closes what hung on an agent's session, or on a stream of it that listened.
     pub fn session_over(&self, agent: &AgentId, session: &str) {
+        let subscriber = Subscriber { agent: agent.clone(), stream: session.into() };
         for server in self.all() {
+            Subscriptions::over(&server, &subscriber);
             server.sessions.over(agent, session);
         }
     }

@@ -14,9 +14,10 @@ use super::link::{Inbound, Link, Lost, Reply};
 use super::result;
 use super::server::Server;
 use super::sessions::Key;
+use super::subscriptions::{Subscriber, Subscriptions};
 use crate::backends::classify::{self, Promises, clean, mcp as judge};
 use crate::call::{Content, Effect, Failed, Form, Phase, Side, ToolCall, ToolResult, UpstreamName};
-use crate::mcp::jsonrpc::ErrorReply;
+use crate::mcp::jsonrpc::{ErrorReply, INVALID_PARAMS};
 use crate::mcp::messages::{List, ServerCapabilities};
 use crate::mcp::version::Era;
 
@@ -110,47 +111,143 @@ async fn pass(server: &Arc<Server>, call: &ToolCall) -> Result<Value, Failed> {
             CrawlError::Lost(error) => lost(error),
             CrawlError::Told(why) => classify::protocol(None, &clean(&why)),
         })?;
+        for one in &listed.dropped {
+            tracing::warn!(server = %server.name(), item = one.name, reason = one.reason, "an item of a list was left out");
+        }
         return Ok(json!({ list.member(): listed.items }));
     }
-    if method == "resources/subscribe" {
-        let met = held.link.open().await.map_err(lost)?;
-        server.listen_for(&key, &held, &call.agent, &side, &met);
-    }
-    server.attend(&key, &held, &call.agent, &side).await.map_err(lost)?;
-    held.waiting
-        .beside(once(server, &held.link, &who, method, params), call.progress.as_ref())
-        .await
+    server.attend(&key, &held, &side).await.map_err(lost)?;
+    let to = To { server, key: &key, link: &held.link };
+    let passed = async {
+        match method {
+            "resources/subscribe" => to.subscribe(&who, params).await,
+            "resources/unsubscribe" => to.unsubscribe(&who, params).await,
+            _ => to.once(&who, method, params).await,
+        }
+    };
+    held.waiting.beside(passed, call.progress.as_ref()).await
 }
 
 impl Passing<'_> {
     fn owner(&self, server: &Server) -> Key {
         let (rules, call) = (server.rules(), self.call);
-        Key::of(&call.agent, &call.run, Some(self.side), rules.share, rules.may_ask)
+        // Nobody is asked anything on a stream that listens.
+        let side = self.side.stream.is_none().then_some(&**self.side);
+        Key::of(&call.agent, &call.run, side, rules.share, rules.may_ask)
+    }
+
+    /// Whose stream hears of what is subscribed to. `None`: nothing listens there.
+    fn subscriber(&self) -> Option<Subscriber> {
+        let stream = self.side.session.clone().or_else(|| self.side.stream.clone())?;
+        Some(Subscriber { agent: self.call.agent.clone(), stream })
     }
 }
 
-/// Asked for this agent, with what it brings.
-async fn once(
-    server: &Arc<Server>,
-    link: &Link,
-    who: &Passing<'_>,
-    method: &str,
-    params: Value,
-) -> Result<Value, Failed> {
-    let progress = who.call.progress.as_ref();
-    let caller = Caller::new(Some(who.side.clone()), &server.rules(), server, progress);
-    let inbound: Arc<dyn Inbound> = caller.clone();
-    let modern = link.open().await.map_err(lost)?.revision.era() == Era::Modern;
-    let params = whole(params, who.side, &caller, modern);
-    match link.ask(method, params, &inbound, progress).await {
-        Ok(Reply::Result(mut answer)) => {
-            caller.over();
-            result::strip_meta(&mut answer);
-            Ok(answer)
+/// The inner session in which it is asked.
+struct To<'a> {
+    server: &'a Arc<Server>,
+    key: &'a Key,
+    link: &'a Link,
+}
+
+impl To<'_> {
+    /// Asked for this agent, with what it brings.
+    async fn once(&self, who: &Passing<'_>, method: &str, params: Value) -> Result<Value, Failed> {
+        let progress = who.call.progress.as_ref();
+        let place = (self.server, self.key);
+        let rules = self.server.rules();
+        let caller = Caller::new(Some(who.side.clone()), &rules, place, progress);
+        let inbound: Arc<dyn Inbound> = caller.clone();
+        let modern = self.is_modern().await?;
+        let params = whole(params, who.side, &caller, modern);
+        match self.link.ask(method, params, &inbound, progress).await {
+            Ok(Reply::Result(mut answer)) => {
+                caller.over();
+                result::strip_meta(&mut answer);
+                Ok(answer)
+            }
+            Ok(Reply::Error(error)) => Err(told(&error)),
+            Err(error) => Err(lost(error)),
         }
-        Ok(Reply::Error(error)) => Err(told(&error)),
-        Err(error) => Err(lost(error)),
     }
+
+    async fn is_modern(&self) -> Result<bool, Failed> {
+        Ok(self.link.open().await.map_err(lost)?.revision.era() == Era::Modern)
+    }
+
+    /// One more who is to hear of a resource; the server is asked by the first.
+    async fn subscribe(&self, who: &Passing<'_>, params: Value) -> Result<Value, Failed> {
+        let uri = uri_of(&params)?;
+        let subscriber = who.subscriber();
+        let subscriber =
+            subscriber.ok_or_else(|| refused("nothing listens for what is subscribed to"))?;
+        let modern = self.is_modern().await?;
+        let joined =
+            Subscriptions::join(self.server, (self.key.clone(), who.side), subscriber, &uri);
+        let joined = joined.map_err(lost)?;
+        let joined = joined.ok_or_else(|| refused("too many resources are subscribed to"))?;
+        let answer = match modern {
+            true => match joined.taken().await {
+                Ok(true) => None,
+                Ok(false) => {
+                    joined.refused();
+                    return Err(refused("the server takes no subscription to this resource"));
+                }
+                Err(why) => return Err(classify::protocol(None, &clean(&why))),
+            },
+            false => match joined.asked(self.once(who, "resources/subscribe", params)).await {
+                Ok(answer) => answer,
+                Err(failed) => {
+                    if failed.answer.is_some() {
+                        joined.refused();
+                    }
+                    return Err(failed);
+                }
+            },
+        };
+        joined.kept();
+        Ok(answer.unwrap_or_else(|| json!({})))
+    }
+
+    /// One less; the server hears of the last.
+    async fn unsubscribe(&self, who: &Passing<'_>, params: Value) -> Result<Value, Failed> {
+        let uri = uri_of(&params)?;
+        let modern = self.is_modern().await?;
+        let left = who.subscriber().map(|subscriber| {
+            let server = self.server;
+            server.subscriptions.end(server, self.key.clone(), &subscriber, &uri)
+        });
+        match left.unwrap_or(Some(None)) {
+            Some(feed) if modern => {
+                if let Some(feed) = feed {
+                    self.server.subscriptions.close_if_empty(&feed);
+                }
+                Ok(json!({}))
+            }
+            Some(None) => self.once(who, "resources/unsubscribe", params).await,
+            Some(Some(feed)) => {
+                let turn = feed.turn().await;
+                let ended = match feed.is_wanted(&uri) {
+                    // Somebody came meanwhile.
+                    true => Ok(json!({})),
+                    false => self.once(who, "resources/unsubscribe", params).await,
+                };
+                drop(turn);
+                self.server.subscriptions.close_if_empty(&feed);
+                ended
+            }
+            None => Ok(json!({})),
+        }
+    }
+}
+
+fn uri_of(params: &Value) -> Result<String, Failed> {
+    let uri = params.get("uri").and_then(Value::as_str).map(str::to_owned);
+    uri.ok_or_else(|| refused("`uri` must be a string"))
+}
+
+fn refused(words: &str) -> Failed {
+    told(&ErrorReply { id: None, code: INVALID_PARAMS, message: words.to_owned(), data: None })
 }
 
 /// An error of the server reaches the agent in its own words.

@@ -23,12 +23,13 @@ use super::link::{Inbound, Link, Lost, Met};
 use super::pins::Pins;
 use super::sessions::{Declares, Held, Key, Listening, Sessions};
 use super::silent::Silent;
+use super::subscriptions::Subscriptions;
 use super::watcher::Watcher;
 use crate::call::UpstreamName;
 use crate::call::side::ServerEvent;
 use crate::mcp::messages::{Dropped, List, ServerCapabilities};
 use crate::mcp::version::Era;
-use crate::policy::bind::Catalog;
+use crate::policy::bind::{Catalog, repeated};
 use crate::policy::snapshot::{McpServer, Reach};
 
 /// One crawl, opening the session included.
@@ -85,12 +86,15 @@ pub(super) struct Server {
     rules: Mutex<Arc<McpServer>>,
     reached: Reached,
     pub(super) sessions: Sessions,
+    pub(super) subscriptions: Subscriptions,
     heard: Mutex<Heard>,
     /// The first crawl has ended, well or badly.
     first: CancellationToken,
     began: Instant,
     pinning: Mutex<()>,
     nudged: Notify,
+    /// Crawls that have ended.
+    crawls: watch::Sender<u64>,
     stop: CancellationToken,
     shared: Shared,
     this: Weak<Server>,
@@ -103,11 +107,13 @@ impl Server {
             rules: Mutex::new(rules.clone()),
             reached,
             sessions: Sessions::new(children(rules)),
+            subscriptions: Subscriptions::default(),
             heard: Mutex::default(),
             first: CancellationToken::new(),
             began: Instant::now(),
             pinning: Mutex::default(),
             nudged: Notify::new(),
+            crawls: watch::Sender::new(0),
             stop: CancellationToken::new(),
             shared,
             this: this.clone(),
@@ -182,6 +188,19 @@ impl Server {
         self.nudged.notify_one();
     }
 
+    /// What a tool's definition wants in fields of a request, as the server lists it now. `None`: it is not listed, or
+    /// not to be called as it is. Bounded by the attempt that waits.
+    pub(super) async fn fields_of(&self, own_name: &str) -> Option<Arc<[(String, String)]>> {
+        let mut crawls = self.crawls.subscribe();
+        crawls.mark_unchanged();
+        self.nudge();
+        crawls.changed().await.ok()?;
+        let catalog = self.catalog()?;
+        let tool = catalog.tools.iter().find(|tool| &*tool.own_name == own_name)?;
+        let wanted = tool.quarantined.is_none().then(|| tool.definition.get("inputSchema"))?;
+        repeated(wanted?).ok()
+    }
+
     /// The link of an inner session; nothing is opened yet.
     pub(super) fn hold(&self, key: Key) -> Result<Held, Lost> {
         match &self.reached {
@@ -193,10 +212,7 @@ impl Server {
                 let this = self.this.upgrade();
                 let this = this.ok_or_else(|| Lost::Unusable("the server is left".into()))?;
                 let held = self.sessions.hold(key.of_a_child(), |key| {
-                    let fallback: Arc<dyn Inbound> = match &key.agent {
-                        Some(agent) => Arc::new(Watcher::of(this, agent.clone(), None)),
-                        None => Arc::new(Watcher::of_the_gateway(this)),
-                    };
+                    let fallback: Arc<dyn Inbound> = Arc::new(Watcher::of(this, key.clone()));
                     let (declares, of_one) = (self.declares(key), key.agent.is_some());
                     Link::Child(ChildLink::new(nursery, Owner { declares, fallback, of_one }))
                 });
@@ -214,6 +230,14 @@ impl Server {
         match *key == Key::of_the_gateway() {
             true => Declares::of_lists(self.rules().may_ask),
             false => key.declares.clone(),
+        }
+    }
+
+    /// Whose session a key stands for here.
+    pub(super) fn owned(&self, key: Key) -> Key {
+        match &self.reached {
+            Reached::Http(_) => key,
+            Reached::Child(_) => key.of_a_child(),
         }
     }
 
@@ -289,6 +313,7 @@ impl Server {
                 }
             };
             self.first.cancel();
+            self.crawls.send_modify(|crawls| *crawls += 1);
             self.pause(began, wait).await;
         }
     }
@@ -324,8 +349,8 @@ impl Server {
             false => None,
         };
         let ttl = listed.as_ref().and_then(|listed| listed.ttl);
-        let items = listed.map(|listed| listed.items).unwrap_or_default();
-        self.take(items, met).await;
+        let listed = listed.map(|listed| (listed.items, listed.dropped)).unwrap_or_default();
+        self.take(listed, met).await;
         Ok((ttl, link))
     }
 
@@ -343,14 +368,14 @@ impl Server {
     }
 
     /// What was listed becomes what is offered.
-    async fn take(&self, items: Vec<Value>, met: Arc<Met>) {
+    async fn take(&self, listed: (Vec<Value>, Vec<Dropped>), met: Arc<Met>) {
         let rules = self.rules();
         let (pins, name) = (self.shared.pins.clone(), self.name.clone());
         let Some(this) = self.this.upgrade() else { return };
         let judged = self.shared.runtime.spawn_blocking(move || {
             let _one = this.pinning();
             let seen = pins.load(&name);
-            let offer = catalog::offer(items, &rules.reach, &rules.pin, rules.on_drift, &seen);
+            let offer = catalog::offer(listed, &rules.reach, &rules.pin, rules.on_drift, &seen);
             if let Some(pinned) = &offer.to_pin
                 && let Err(error) = pins.keep(&name, pinned)
             {
@@ -406,7 +431,7 @@ impl Server {
     /// Hears of changes, once a session: by the stream that belongs to no request, or by a subscription.
     fn listen(&self, link: &Link) {
         let (Some(met), Some(this)) = (self.met(), self.this.upgrade()) else { return };
-        let inbound: Arc<dyn Inbound> = Arc::new(Watcher::of_the_gateway(this.clone()));
+        let inbound: Arc<dyn Inbound> = Arc::new(Watcher::of(this.clone(), Key::of_the_gateway()));
         let new = Listening::default();
         if self.sessions.begin_listening(&Key::of_the_gateway(), &new).is_err() {
             return;

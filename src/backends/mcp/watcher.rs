@@ -13,8 +13,9 @@ use tokio_util::sync::CancellationToken;
 use super::caller::{Asking, STILL, allows, answered};
 use super::link::Inbound;
 use super::server::Server;
+use super::sessions::Key;
 use crate::call::side::ServerEvent;
-use crate::call::{AgentId, Channel, NoAnswer, Phase, Progress};
+use crate::call::{Channel, NoAnswer, Phase, Progress};
 use crate::mcp::jsonrpc::{ErrorReply, Notification, Request};
 use crate::mcp::messages::AskKind;
 
@@ -24,8 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct Watcher {
     server: Arc<Server>,
-    /// Whose session it is; `None` = the gateway's own.
-    owner: Option<(AgentId, Option<Arc<str>>)>,
+    /// Whose session it is.
+    key: Key,
     asks: Option<Asks>,
 }
 
@@ -83,12 +84,8 @@ impl Waiting {
 }
 
 impl Watcher {
-    pub(super) fn of_the_gateway(server: Arc<Server>) -> Self {
-        Self { server, owner: None, asks: None }
-    }
-
-    pub(super) fn of(server: Arc<Server>, agent: AgentId, session: Option<Arc<str>>) -> Self {
-        Self { server, owner: Some((agent, session)), asks: None }
+    pub(super) fn of(server: Arc<Server>, key: Key) -> Self {
+        Self { server, key, asks: None }
     }
 
     /// Questions go to the agent, too.
@@ -115,14 +112,14 @@ impl Watcher {
 impl Inbound for Watcher {
     fn notification(&self, notification: Notification) {
         let Notification { method, params } = notification;
-        let owner = self.owner.clone();
-        match (method.as_str(), owner, params) {
-            ("notifications/resources/updated", Some((agent, session)), Some(params)) => {
-                self.server.tell(ServerEvent::ResourceUpdated { agent, session, params });
+        match (method.as_str(), &self.key.agent, params) {
+            ("notifications/resources/updated", _, Some(params)) => {
+                self.server.subscriptions.told(&self.server, &self.key, params);
             }
-            ("notifications/message", Some((agent, session)), Some(params))
+            ("notifications/message", Some(agent), Some(params))
                 if self.server.rules().pass.logging =>
             {
+                let (agent, session) = (agent.clone(), self.key.session.clone());
                 self.server.tell(ServerEvent::Log { agent, session, params });
             }
             (_, _, _) => self.server.hear(&method),

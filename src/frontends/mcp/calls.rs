@@ -279,6 +279,7 @@ pub(super) fn side(
     let line = asking.line.clone();
     Side {
         session: asking.session.as_ref().map(|session| session.id.clone()),
+        stream: None,
         modern: asking.modern(),
         capabilities: asking.capabilities.clone(),
         meta: Arc::new(said.passed.clone()),

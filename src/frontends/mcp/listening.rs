@@ -10,15 +10,17 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::calls::{asker, side};
 use super::channel::{Out, is_wanted};
 use super::methods::finished;
 use super::sessions::Session;
 use super::wire::RpcError;
-use super::{Mcp, lists};
+use super::{Asking, Mcp, lists, meta};
 use crate::call::AgentId;
-use crate::call::side::ServerEvent;
-use crate::mcp::jsonrpc::{self, INVALID_PARAMS, Id};
-use crate::mcp::meta;
+use crate::call::side::{ServerEvent, Side};
+use crate::engine::{Asker, Engine};
+use crate::mcp::jsonrpc::{self, INVALID_PARAMS, Id, Request};
+use crate::mcp::meta::{SUBSCRIPTION_ID, put};
 
 /// Streams of one agent that listen.
 pub(super) const MAX_LISTENING: usize = 512;
@@ -28,6 +30,8 @@ pub(super) const MAX_URIS: usize = 256;
 const GATHER: Duration = Duration::from_secs(1);
 /// When an agent whose stream ends with the gateway is to try the next one.
 const COME_AGAIN: Duration = Duration::from_secs(1);
+/// For servers to take what a listen subscribes to; what is not taken by then is not promised.
+const PROMISE: Duration = Duration::from_secs(5);
 /// Nothing is gathered: far beyond any stream's life.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -145,7 +149,27 @@ pub(super) struct Listener {
 #[derive(Debug)]
 pub(super) enum By {
     Session(Arc<Session>),
-    Listen { id: Id, wants: Wants },
+    Listen {
+        id: Id,
+        wants: Wants,
+        /// Its name, as [`ServerEvent`] has it.
+        stream: Arc<str>,
+        /// Who asks for its subscriptions.
+        asker: Asker,
+    },
+}
+
+/// What a listen has subscribed to, which ends with it.
+struct Subscribed {
+    engine: Arc<Engine>,
+    agent: AgentId,
+    stream: Arc<str>,
+}
+
+impl Drop for Subscribed {
+    fn drop(&mut self) {
+        self.engine.mcp_session_over(&self.agent, &self.stream);
+    }
 }
 
 /// What has been gathered.
@@ -170,27 +194,27 @@ impl Listener {
             By::Session(_) => params,
             By::Listen { id, .. } => {
                 let mut params = params.unwrap_or_else(|| json!({}));
-                meta::put(&mut params, meta::SUBSCRIPTION_ID, id.to_value());
+                put(&mut params, SUBSCRIPTION_ID, id.to_value());
                 Some(params)
             }
         };
         self.out.send(&jsonrpc::write_notification(method, params.as_ref()))
     }
 
-    fn concerns(&self, agent: &AgentId, session: Option<&Arc<str>>) -> bool {
-        *agent == self.agent
-            && match (&self.by, session) {
-                (By::Session(own), Some(session)) => own.id == *session,
-                (By::Listen { .. }, None) => true,
-                (By::Session(_), None) | (By::Listen { .. }, Some(_)) => false,
-            }
+    /// Whether it is this stream of this agent.
+    fn is(&self, agent: &AgentId, stream: &Arc<str>) -> bool {
+        let own = match &self.by {
+            By::Session(session) => &session.id,
+            By::Listen { stream, .. } => stream,
+        };
+        self.agent == *agent && own == stream
     }
 
     /// The gateway goes: the listen is answered, so that its client knows that it is over and not broken.
     fn bid_farewell(&self) {
         let By::Listen { id, .. } = &self.by else { return self.out.let_go(COME_AGAIN) };
         let mut result = Map::new();
-        result.insert("_meta".to_owned(), json!({ meta::SUBSCRIPTION_ID: id.to_value() }));
+        result.insert("_meta".to_owned(), json!({ SUBSCRIPTION_ID: id.to_value() }));
         let told = self
             .out
             .send(&jsonrpc::write_result(id, &finished("subscriptions/listen", result, true)));
@@ -207,7 +231,7 @@ impl Listener {
 
 impl Mcp {
     /// Of what was asked, what is there to be heard.
-    pub(super) fn honoured(&self, agent: &AgentId, mut wants: Wants) -> Wants {
+    fn honoured(&self, agent: &AgentId, mut wants: Wants) -> Wants {
         let offers = self.engine.mcp_offers(agent);
         wants.prompts &= offers.prompts;
         wants.resources &= offers.resources;
@@ -217,17 +241,50 @@ impl Mcp {
         wants
     }
 
+    /// What a request to listen asks for, under a name of its own.
+    pub(super) fn by_listen(&self, asking: &Asking, request: Request) -> Result<By, RpcError> {
+        let params = request.params.as_ref();
+        let wants = self.honoured(&asking.agent, Wants::of(params)?);
+        let own = params.and_then(|params| params.get("_meta")).and_then(Value::as_object);
+        let said = meta::read(asking, own)?;
+        // No session has a name with a space in it.
+        let stream: Arc<str> = format!("listen {}", asking.call).into();
+        let side = Side { stream: Some(stream.clone()), ..side(asking, &said, None) };
+        let asker = asker(asking, &said, Arc::new(side), said.run.clone());
+        Ok(By::Listen { id: request.id, wants, stream, asker })
+    }
+
+    /// Subscribes to the resources that a listen names; those that can be had are what it is promised.
+    async fn subscribe(&self, listener: &mut Listener) -> Option<Subscribed> {
+        let By::Listen { wants, stream, asker, .. } = &mut listener.by else { return None };
+        if wants.uris.is_empty() {
+            return None;
+        }
+        let (engine, agent, stream) = (self.engine.clone(), asker.agent.clone(), stream.clone());
+        let subscribed = Subscribed { engine, agent, stream };
+        let uris = std::mem::take(&mut wants.uris);
+        wants.uris = self.engine.mcp_subscribe(asker, uris, Instant::now() + PROMISE).await;
+        Some(subscribed)
+    }
+
     /// Listens until nobody hears, the session or request is over, or the gateway drains.
-    pub(super) async fn listen(self: Arc<Self>, listener: Listener) {
+    pub(super) async fn listen(self: Arc<Self>, mut listener: Listener) {
         let mut events = self.engine.mcp_events();
         let mut seen = self.seen(&listener.agent);
+        let gone = listener.out.gone().clone();
+        let over = listener.over.clone();
+        let _subscribed = tokio::select! {
+            biased;
+            () = gone.cancelled() => return,
+            () = over.cancelled() => return,
+            subscribed = self.subscribe(&mut listener) => subscribed,
+        };
         if let By::Listen { wants, .. } = &listener.by {
             let shown = json!({"notifications": wants.shown()});
             if !listener.say("notifications/subscriptions/acknowledged", Some(shown)) {
                 return;
             }
         }
-        let gone = listener.out.gone().clone();
         let (mut gathered, mut due) = (Gathered::default(), Instant::now() + NEVER);
         loop {
             let heard = tokio::select! {
@@ -272,18 +329,16 @@ impl Mcp {
             ServerEvent::ToolsChanged => gathered.tools = true,
             ServerEvent::ResourcesChanged { .. } => gathered.resources = true,
             ServerEvent::PromptsChanged { .. } => gathered.prompts = true,
-            ServerEvent::ResourceUpdated { agent, session, params } => {
-                let uri = params.get("uri").and_then(Value::as_str).unwrap_or_default();
-                let named = listener.wants(|wants| wants.uris.contains(uri));
-                return !(named && listener.concerns(&agent, session.as_ref()))
+            ServerEvent::ResourceUpdated { agent, stream, params } => {
+                return !listener.is(&agent, &stream)
                     || listener.say("notifications/resources/updated", Some(params));
             }
             ServerEvent::Log { agent, session, params } => {
                 let By::Session(own) = &listener.by else { return true };
                 let level = params.get("level").and_then(Value::as_str);
                 let wanted = is_wanted(level, own.log_level().as_deref());
-                return !(wanted && listener.concerns(&agent, session.as_ref()))
-                    || listener.say("notifications/message", Some(params));
+                let own = session.is_some_and(|session| listener.is(&agent, &session));
+                return !(wanted && own) || listener.say("notifications/message", Some(params));
             }
         }
         *due = (*due).min(Instant::now() + GATHER);

@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::channel::{Line, Out, cancelled_id};
 use super::http::{FAULT, begun, error_line, line, progress_token};
-use super::listening::{By, Listener, Wants};
+use super::listening::{By, Listener};
 use super::methods::{Method, unknown_method};
 use super::modern::{names_version, sender, supported};
 use super::sessions::{Begun, InFlight, Session};
@@ -298,9 +298,6 @@ impl Connection {
             Ok(begun) => begun,
             Err(error) => return self.say_error(Some(&request.id), &error),
         };
-        if method == Method::Listen {
-            return self.subscribe(request, begun);
-        }
         let line = self.line(&who.capabilities, who.revision, who.log_level.clone(), &request);
         let asking = Asking {
             agent: self.agent.clone(),
@@ -318,23 +315,33 @@ impl Connection {
             cancelled: begun.cancelled.clone(),
             line: Some(line),
         };
-        self.answer(asking, method, request, begun);
+        match method {
+            Method::Listen => self.subscribe(&asking, request, begun),
+            Method::Ping
+            | Method::SetLevel
+            | Method::Discover
+            | Method::ListTools
+            | Method::CallTool
+            | Method::List(_)
+            | Method::Pass(_) => self.answer(asking, method, request, begun),
+        }
     }
 
-    fn subscribe(&self, request: Request, begun: Begun) {
-        let wants = match Wants::of(request.params.as_ref()) {
-            Ok(wants) => self.mcp.honoured(&self.agent, wants),
-            Err(error) => return self.say_error(Some(&request.id), &error),
+    fn subscribe(&self, asking: &Asking, request: Request, begun: Begun) {
+        let id = request.id.clone();
+        let by = match self.mcp.by_listen(asking, request) {
+            Ok(by) => by,
+            Err(error) => return self.say_error(Some(&id), &error),
         };
         let Some(place) = self.mcp.listening.take(&self.agent) else {
             let error = RpcError::new(INTERNAL_ERROR, "this agent has too many streams open");
-            return self.say_error(Some(&request.id), &error);
+            return self.say_error(Some(&id), &error);
         };
         let over = begun.cancelled.clone();
         let (ended, open) = (self.ended.clone(), self.open.token());
         let listening = self.mcp.clone().listen(Listener {
             agent: self.agent.clone(),
-            by: By::Listen { id: request.id, wants },
+            by,
             out: Out::Lines(self.writer.clone()),
             over,
             place,

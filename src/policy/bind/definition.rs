@@ -90,8 +90,9 @@ pub(super) fn tool(
     Ok(tool)
 }
 
-/// Arguments that a modern server wants repeated in fields of the request.
-fn repeated(input: &Value) -> Result<Arc<[(String, String)]>, String> {
+/// Arguments that a modern server wants repeated in fields of the request: each one's pointer, and its field without
+/// `Mcp-Param-`.
+pub fn repeated(input: &Value) -> Result<Arc<[(String, String)]>, String> {
     let found =
         param_headers(input).map_err(|why| format!("its `inputSchema` breaks a rule: {why}"))?;
     let named = found.into_iter().map(|one| {

@@ -5,6 +5,9 @@
 //! `else`) stay open: closing one would refuse its siblings' fields. For the same reason an object that shares its
 //! value with branches is closed by `unevaluatedProperties: false`, which sees what they declare, and a definition
 //! that several of them join is left open and closed where they are joined.
+//!
+//! A server's own schema may have objects of which it names no member at all: a map of anything, or a tool that takes
+//! what its server alone knows. Closed they would take nothing but `{}`; they are left open, and say so.
 
 use std::collections::HashSet;
 
@@ -26,8 +29,16 @@ const APPLICATORS: &[&str] =
 /// Where closed schemas hold further closed ones.
 const CLOSED_BELOW: &[&str] = &["properties", "items", "prefixItems", "$defs"];
 
-/// The schema with every object closed. `references` are those of `root`.
-pub(crate) fn close(root: &Value, references: &References<'_>) -> Value {
+/// Which objects are closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Objects {
+    All,
+    /// Those of which the schema names a member, or says that there is none (`properties: {}`).
+    Named,
+}
+
+/// The schema with its objects closed. `references` are those of `root`.
+pub(crate) fn close(root: &Value, references: &References<'_>, which: Objects) -> Value {
     let places = subschemas::every_under(root, |keyword| CLOSED_BELOW.contains(&keyword));
     let mut joined = joined_schemas(root, references);
     joined.retain(|at| !at.is_empty() && places.iter().any(|(place, _)| place == at));
@@ -35,7 +46,8 @@ pub(crate) fn close(root: &Value, references: &References<'_>) -> Value {
     for (at, schema) in &places {
         let Some(word) = closing_word(at, schema, references, &joined) else { continue };
         if let Some(Value::Object(members)) = closed.pointer_mut(at) {
-            members.insert(word.to_owned(), Value::Bool(false));
+            let free = which == Objects::Named && names_no_member(members);
+            members.insert(word.to_owned(), Value::Bool(free));
         }
     }
     closed
@@ -60,6 +72,12 @@ fn closing_word(
     }
     let shared = APPLICATORS.iter().any(|word| members.contains_key(*word));
     Some(if shared { "unevaluatedProperties" } else { "additionalProperties" })
+}
+
+/// Neither by itself nor by what it joins.
+fn names_no_member(members: &Map<String, Value>) -> bool {
+    let names = ["properties", "patternProperties"];
+    !names.iter().chain(APPLICATORS).any(|word| members.contains_key(*word))
 }
 
 /// By its `type`, or by its other words when it names none.
@@ -104,7 +122,7 @@ mod tests {
     use crate::policy::schema::Schema;
 
     fn closed(schema: &Value) -> Value {
-        close(schema, &References::check(schema).expect("sound"))
+        close(schema, &References::check(schema).expect("sound"), Objects::All)
     }
 
     #[test]
@@ -144,6 +162,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_object_of_a_server_that_names_no_member_takes_any_and_one_that_names_none_takes_none() {
+        let free = json!({"type": "object"});
+        let judge = Schema::of_server(&free).expect("sound");
+        assert!(judge.faults(&json!({"anything": [1]})).is_empty());
+        assert_eq!(**judge.source(), json!({"type": "object", "additionalProperties": true}));
+        assert_eq!(Schema::compile(&free, true).expect("sound").faults(&json!({"a": 1})).len(), 1);
+        let none = Schema::of_server(&json!({"type": "object", "properties": {}})).expect("sound");
+        assert_eq!(none.faults(&json!({"a": 1}))[0].at, "/a");
+        let needs = json!({"type": "object", "required": ["a"]});
+        assert!(
+            Schema::of_server(&needs).expect("sound").faults(&json!({"a": 1, "b": 2})).is_empty()
+        );
+        let map = json!({"type": "object", "properties": {"map": {"type": "object"},
+            "named": {"type": "object", "properties": {"x": {}}}, "joined": {"$ref": "#/$defs/any"}},
+            "$defs": {"any": {"type": ["object", "null"]}}});
+        let judge = Schema::of_server(&map).expect("sound");
+        let taken = json!({"map": {"k": {"v": 1}}, "joined": {"k": 1}, "named": {"x": 1}});
+        assert!(judge.faults(&taken).is_empty(), "{:?}", judge.faults(&taken));
+        let faults = judge.faults(&json!({"named": {"y": 1}, "more": 1}));
+        let places: Vec<_> = faults.iter().map(|fault| fault.at.as_str()).collect();
+        assert_eq!(places, ["/named/y", "/more"]);
     }
 
     #[test]

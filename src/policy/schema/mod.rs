@@ -18,6 +18,7 @@ use std::sync::Arc;
 use jsonschema::{Draft, PatternOptions, ValidationError};
 use serde_json::Value;
 
+use self::closing::Objects;
 use self::keywords::{bound, kinds, options};
 use self::nearest::Nearest;
 use self::subschemas::References;
@@ -67,10 +68,17 @@ impl Schema {
     /// Compiles `source`, with `close` closing its objects first (arguments are closed; constraints and
     /// expectations are not). References must stay inside the schema: no network and no file is touched.
     pub fn compile(source: &Value, close: bool) -> Result<Self, SchemaFault> {
+        Self::build(source, close.then_some(Objects::All))
+    }
+
+    fn build(source: &Value, close: Option<Objects>) -> Result<Self, SchemaFault> {
         subschemas::check_size(source)?;
         misspelt::check(source)?;
         let references = References::check(source)?;
-        let source = if close { closing::close(source, &references) } else { source.clone() };
+        let source = match close {
+            Some(which) => closing::close(source, &references, which),
+            None => source.clone(),
+        };
         let options = engine();
         let broken = |error| compile_fault(&source, &error);
         let validator = options.build(&source).map_err(broken)?;
@@ -84,13 +92,14 @@ impl Schema {
         })
     }
 
-    /// A schema of an MCP server, closed: Draft 2020-12, or draft-07 where `$schema` says so.
+    /// A schema of an MCP server, closed but for objects of which it names no member: Draft 2020-12, or draft-07 where
+    /// `$schema` says so.
     pub fn of_server(source: &Value) -> Result<Self, SchemaFault> {
         if !dialect::is_draft_07(source) {
-            return Self::compile(source, true);
+            return Self::build(source, Some(Objects::Named));
         }
         subschemas::check_size(source)?;
-        Self::compile(&dialect::modern(source, subschemas::MAX_DEPTH), true)
+        Self::build(&dialect::modern(source, subschemas::MAX_DEPTH), Some(Objects::Named))
     }
 
     /// Whether a server's schema says the same in Draft 2020-12 as in the dialect it names.

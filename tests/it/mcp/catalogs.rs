@@ -81,6 +81,38 @@ async fn one_bad_schema_costs_one_tool() {
 }
 
 #[tokio::test]
+async fn a_page_that_is_nested_too_deep_costs_what_cannot_be_read() {
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let good = tool("look", json!({}));
+    for (modern, kind) in [(false, ""), (true, r#","resultType":"complete""#)] {
+        let server = match modern {
+            true => ScriptedServer::modern(Vec::new()).await,
+            false => ScriptedServer::legacy("2025-11-25", Vec::new()).await,
+        };
+        let bad = format!(r#"{{"name":"bad","inputSchema":{{"type":"object","x":{deep}}}}}"#);
+        let page = format!(r#"{{"tools":[{bad},{good},{{"name":{deep}}}]{kind}}}"#);
+        server.script("tools/list", [Does::ResultText(page)]);
+        let mut stand = stands("srv", &server);
+        (stand.reads, stand.writes) = (vec!["look", "bad"], Vec::new());
+        let rig = Rig::new(&[stand]).await;
+        rig.until(|snapshot| snapshot.tools.len() == 1).await;
+        assert_eq!(ended(&rig.call("look", "{}").await.outcome).0, "ok");
+        let view = rig.servers.views().remove(0);
+        let told: Vec<(&str, bool)> = view
+            .left_out
+            .iter()
+            .map(|(name, why)| (name.as_str(), why.contains("nested deeper than 100 levels")))
+            .collect();
+        assert_eq!(told, [("bad", true), ("#2", true)]);
+        // an answer to a call is another matter: there is no part of it to leave out
+        let answer = format!(r#"{{"content":{deep}{kind}}}"#);
+        server.script("look", [Does::ResultText(answer)]);
+        let got = rig.call("look", "{}").await;
+        assert_eq!(ended(&got.outcome).0, "upstream_protocol_error");
+    }
+}
+
+#[tokio::test]
 async fn a_dead_upstream_does_not_spoil_the_list() {
     let ok = ScriptedServer::legacy("2025-11-25", vec![tool("look", json!({}))]).await;
     let refused = ScriptedServer::legacy("2025-11-25", Vec::new()).await;

@@ -26,6 +26,7 @@ fn server(name: &str, words: &str, more: &str) -> String {
       echo: {{ effect: read, timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
       slow: {{ effect: read, timeout: {{ connect: 9s, first_byte: 1s, total: 10s }} }}
       die_before: {{ effect: read, timeout: {{ connect: 9s, first_byte: 9s, total: 10s }}, retry: {{ max_retries: 0 }} }}
+      deep: {{ timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
       effect: {{ timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
       die_after: {{ timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
 ",
@@ -41,7 +42,7 @@ async fn gateway(servers: &[String]) -> Process {
 kind: Policy
 mcp_servers:
 {}agents:
-  default: {{ allow: [\"*\", kid_effect, kid_die_after] }}
+  default: {{ allow: [\"*\", kid_effect, kid_die_after, kid_deep] }}
 ",
         servers.concat()
     );
@@ -102,6 +103,22 @@ async fn a_write_whose_child_ends_is_unknown_and_not_sent_again() {
     let (_, told) = call(&gateway, "d", "kid_echo", "three").await;
     assert_eq!(told["ok"], json!(true), "{told}");
     assert_eq!(lines(&gateway, "kid.effects"), ["effect one", "die_after two"]);
+}
+
+/// The stdio part of `deep_and_wide_messages_are_refused`.
+#[tokio::test]
+async fn deep_and_wide_messages_of_a_child_cost_what_cannot_be_read() {
+    for era in ["era=legacy", "era=modern"] {
+        let gateway = gateway(&[server("kid", &format!("{era}, deep"), "")]).await;
+        listed(&gateway, "kid_echo").await;
+        assert!(gateway.log().contains("nested deeper than 100 levels"), "{}", gateway.log());
+        let began = Instant::now();
+        let (_, told) = call(&gateway, "a", "kid_deep", "one").await;
+        assert_eq!(told["error"], json!("outcome_unknown"), "{told}");
+        assert!(began.elapsed() < S * 5, "at once, not when its time is over");
+        let (_, told) = call(&gateway, "b", "kid_echo", "two").await;
+        assert_eq!(told["ok"], json!(true), "{told}");
+    }
 }
 
 /// A child has no address to connect to; whatever the probe is called, the child is asked.

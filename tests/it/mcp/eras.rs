@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use checkrein::policy::snapshot::OnDrift;
 use serde_json::{Value, json};
 
-use super::rig::{Ear, Rig, ended, side, stands, text};
+use super::rig::{Ear, Rig, ended, evidence, side, stands, text};
 use crate::support::mcp::{Does, Piece, ScriptedServer, tool};
 
 #[tokio::test]
@@ -70,6 +71,59 @@ async fn name_is_rewritten_on_every_hop() {
         call.body["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"],
         "checkrein"
     );
+}
+
+#[tokio::test]
+async fn a_read_that_repeats_the_wrong_fields_is_sent_once_more_by_a_fresh_list() {
+    const MISMATCH: &str =
+        r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32020,"message":"header mismatch"}}"#;
+    let region = |header: bool| {
+        let mut region = json!({"type": "string"});
+        if header {
+            region["x-mcp-header"] = json!("Region");
+        }
+        vec![
+            tool("look", json!({"region": region.clone()})),
+            tool("make", json!({"region": region})),
+        ]
+    };
+    let refuses = || Does::Status(400, MISMATCH);
+    let done = || Does::Result(json!({"resultType": "complete", "content": []}));
+    for (on_drift, sent) in [(OnDrift::Warn, 2), (OnDrift::Quarantine, 1)] {
+        let server = ScriptedServer::modern(region(false)).await;
+        let mut stand = stands("srv", &server);
+        stand.on_drift = on_drift;
+        let rig = Rig::ready(&[stand]).await;
+        server.set_pages(vec![region(true)], &[]);
+        server.script("make", [refuses(), done()]);
+        let got = rig.call("make", r#"{"region":"eu"}"#).await;
+        assert_eq!(ended(&got.outcome), ("tool_error", "no"), "a write has no second sending");
+        assert_eq!(evidence(&got.outcome), "jsonrpc_-32020");
+        server.script("look", [refuses(), done()]);
+        let got = rig.call("look", r#"{"region":"eu"}"#).await;
+        let reads = || {
+            let mut calls = server.of("tools/call");
+            calls.retain(|call| call.tool() == "look");
+            calls
+        };
+        assert_eq!(reads().len(), sent, "{on_drift:?}");
+        assert_eq!(server.of("tools/call").len(), sent + 1);
+        let last = reads().pop().expect("sent");
+        match on_drift {
+            OnDrift::Warn => {
+                assert_eq!(ended(&got.outcome).0, "ok", "{:?}", got.outcome);
+                assert_eq!(last.header("mcp-param-region"), Some("eu"));
+                // and that is all: a server that says so again is not asked a third time
+                server.script("look", [refuses()]);
+                let got = rig.call("look", r#"{"region":"us"}"#).await;
+                assert_eq!(ended(&got.outcome).0, "tool_error");
+                assert_eq!(reads().len(), 4);
+            }
+            OnDrift::Quarantine | OnDrift::Block => {
+                assert_eq!(ended(&got.outcome).0, "tool_error", "changed, and not approved");
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -63,15 +63,15 @@ async fn what_the_policy_passes_is_listed_read_and_heard_of() {
     server.go();
     let heard = async {
         loop {
-            if let ServerEvent::ResourceUpdated { agent, session, params } =
+            if let ServerEvent::ResourceUpdated { agent, stream, params } =
                 events.recv().await.expect("open")
             {
-                return (agent, session, params);
+                return (agent, stream, params);
             }
         }
     };
     let heard = tokio::time::timeout(Duration::from_secs(5), heard).await.expect("heard of");
-    assert_eq!(heard, (agent, Some("s".into()), json!({"uri": "file:///a"})));
+    assert_eq!(heard, (agent, "s".into(), json!({"uri": "file:///a"})));
 }
 
 #[tokio::test]

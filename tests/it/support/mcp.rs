@@ -9,7 +9,7 @@ use checkrein::strict_json::{self, Limits};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 /// What the server does with one request.
 #[derive(Debug, Clone)]
@@ -49,6 +49,10 @@ pub enum Piece {
     Wait(Duration),
     /// Until the test says so.
     Held,
+    /// What a listen asked for is promised to it.
+    Acknowledged,
+    /// For ever what the test tells ([`ScriptedServer::tell`]), tagged where the request is a subscription.
+    Told,
     /// For ever, a comment each.
     Drip(Duration),
 }
@@ -109,6 +113,7 @@ pub struct ScriptedServer {
     book: Arc<Mutex<Book>>,
     down: watch::Sender<()>,
     go: watch::Sender<bool>,
+    telling: broadcast::Sender<Value>,
 }
 
 /// A tool's definition with a closed enough schema.
@@ -149,6 +154,7 @@ impl ScriptedServer {
             book: Arc::new(Mutex::new(book)),
             down: watch::Sender::new(()),
             go: watch::Sender::new(false),
+            telling: broadcast::Sender::new(64),
         };
         server.serve(listener);
         server
@@ -210,6 +216,15 @@ impl ScriptedServer {
     /// What a method, or a tool's call, gets in turn; the last one for ever.
     pub fn script(&self, what: &str, does: impl IntoIterator<Item = Does>) {
         self.book().scripts.insert(what.to_owned(), does.into_iter().collect());
+    }
+    /// On every stream that is at [`Piece::Told`].
+    #[expect(clippy::needless_pass_by_value, reason = "reads well with json!")]
+    pub fn tell(&self, method: &str, params: Value) {
+        drop(self.telling.send(json!({"jsonrpc": "2.0", "method": method, "params": params})));
+    }
+    /// Streams that are told.
+    pub fn hearers(&self) -> usize {
+        self.telling.receiver_count()
     }
     pub fn set_pages(&self, pages: Vec<Vec<Value>>, cursors: &[&str]) {
         let mut book = self.book();
@@ -362,7 +377,9 @@ impl ScriptedServer {
                 let content = json!([{"type": "text", "text": text.to_string()}]);
                 Does::Result(complete(json!({"content": content}), modern))
             }
-            ("subscriptions/listen", Era::Modern) => Does::Stream(vec![Piece::Held]),
+            ("subscriptions/listen", Era::Modern) => {
+                Does::Stream(vec![Piece::Acknowledged, Piece::Told])
+            }
             _ if modern => Does::StatusWith(
                 404,
                 Vec::new(),
@@ -423,6 +440,23 @@ impl ScriptedServer {
         }
     }
 
+    async fn told(&self, stream: &mut TcpStream, seen: &Seen) -> Option<()> {
+        let mut telling = self.telling.subscribe();
+        loop {
+            let mut byte = [0];
+            let mut message = tokio::select! {
+                message = telling.recv() => message.ok()?,
+                // The other side says nothing more: it is gone.
+                _ = stream.read(&mut byte) => return None,
+            };
+            if seen.method() == "subscriptions/listen" {
+                message["params"]["_meta"] = subscription(&seen.body["id"]);
+            }
+            let text = format!("event: message\ndata: {message}\n\n");
+            stream.write_all(text.as_bytes()).await.ok()?;
+        }
+    }
+
     async fn stream(
         &self,
         stream: &mut TcpStream,
@@ -464,6 +498,13 @@ impl ScriptedServer {
                     self.go.subscribe().wait_for(|go| *go).await.ok()?;
                     continue;
                 }
+                Piece::Acknowledged => {
+                    let wanted = &seen.body["params"]["notifications"];
+                    let params = json!({"notifications": wanted, "_meta": subscription(id)});
+                    let method = "notifications/subscriptions/acknowledged";
+                    event(&json!({"jsonrpc": "2.0", "method": method, "params": params}))
+                }
+                Piece::Told => return self.told(stream, seen).await,
                 Piece::Drip(every) => loop {
                     stream.write_all(b": drip\n\n").await.ok()?;
                     tokio::time::sleep(every).await;
@@ -473,6 +514,10 @@ impl ScriptedServer {
         }
         None
     }
+}
+
+fn subscription(id: &Value) -> Value {
+    json!({"io.modelcontextprotocol/subscriptionId": id})
 }
 
 fn complete(mut result: Value, modern: bool) -> Value {

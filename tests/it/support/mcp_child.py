@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 
+NESTED = "[" * 100000 + "]" * 100000
+CAPABILITIES = {"tools": {}, "resources": {"subscribe": True}}
 asked = dict(word.partition("=")[::2] for word in sys.argv[1:])
 
 
@@ -62,7 +64,7 @@ def discover(ident):
         return fail(ident, int(how))
     if asked.get("era", "legacy") == "legacy":
         return fail(ident, -32601)
-    result = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0,
+    result = {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES, "ttlMs": 0,
               "cacheScope": "private", "resultType": "complete"}
     send({"jsonrpc": "2.0", "id": ident, "result": result})
 
@@ -70,7 +72,7 @@ def discover(ident):
 def initialize(ident, params):
     if "mute" in asked:
         return
-    result = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
+    result = {"protocolVersion": params["protocolVersion"], "capabilities": CAPABILITIES,
               "serverInfo": {"name": "child", "version": "1"}}
     send({"jsonrpc": "2.0", "id": ident, "result": result})
 
@@ -78,12 +80,17 @@ def initialize(ident, params):
 def tools(ident):
     schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
     names = ["echo", "effect", "die_before", "die_after", "slow", "long", "endless", "environment", "stop_reading",
-             "half", "progress", "ask", "count", "close"]
+             "half", "progress", "ask", "count", "close", "touch", "deep"]
     listed = [{"name": name, "description": name, "inputSchema": schema} for name in names]
-    send({"jsonrpc": "2.0", "id": ident, "result": {"tools": listed, "resultType": "complete"}})
+    result = json.dumps({"tools": listed, "resultType": "complete"})
+    if "deep" in asked:
+        bad = '{"name": "too_deep", "inputSchema": {"type": "object", "x": %s}}' % NESTED
+        result = result.replace("[{", "[%s, {" % bad, 1)
+    put('{"jsonrpc": "2.0", "id": %s, "result": %s}\n' % (json.dumps(ident), result))
 
 
 waiting = {}
+listens = []
 count = 0
 
 
@@ -97,7 +104,7 @@ def call(ident, params):
 
     if name == "die_before":
         os._exit(4)
-    if name not in ("echo", "count", "environment"):
+    if name not in ("echo", "count", "environment", "touch"):
         note("effects", name + " " + text)
     if name == "die_after":
         os._exit(5)
@@ -128,6 +135,14 @@ def call(ident, params):
         token = params.get("_meta", {}).get("progressToken")
         told = {"progressToken": token, "progress": 1}
         send({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
+    if name == "touch":
+        told = {"uri": text}
+        for listen in listens or [None]:
+            if listen is not None:
+                told["_meta"] = {"io.modelcontextprotocol/subscriptionId": listen}
+            send({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": told})
+    if name == "deep":
+        return put('{"jsonrpc": "2.0", "result": {"content": %s}, "id": %s}\n' % (NESTED, json.dumps(ident)))
     if name == "ask":
         waiting["question"] = answer
         send({"jsonrpc": "2.0", "id": "q\u00e9", "method": text, "params": {}})
@@ -146,7 +161,19 @@ def heard(message):
         tools(ident)
     elif method == "tools/call":
         call(ident, message["params"])
+    elif method in ("resources/subscribe", "resources/unsubscribe"):
+        note("effects", method + " " + message["params"]["uri"])
+        send({"jsonrpc": "2.0", "id": ident, "result": {}})
+    elif method == "subscriptions/listen":
+        wanted = message["params"]["notifications"]
+        note("effects", method + " " + " ".join(wanted.get("resourceSubscriptions", [])))
+        if "resourceSubscriptions" in wanted:
+            listens.append(ident)
+        params = {"notifications": wanted, "_meta": {"io.modelcontextprotocol/subscriptionId": ident}}
+        send({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params})
     elif method == "notifications/cancelled":
+        if message["params"]["requestId"] in listens:
+            listens.remove(message["params"]["requestId"])
         gone = waiting.pop(message["params"]["requestId"], None)
         if gone:
             gone("taken back")

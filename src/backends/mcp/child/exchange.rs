@@ -15,6 +15,7 @@ use crate::backends::mcp::link::{Inbound, Lost, Reply};
 use crate::call::{Phase, Progress, SendGate};
 use crate::egress::SendError;
 use crate::mcp::jsonrpc::{self, Id};
+use crate::mcp::messages::List;
 
 /// A caller that leaves while its line is being written: if it is not out after this, the child reads no more.
 const TO_BE_OUT: Duration = Duration::from_secs(1);
@@ -53,6 +54,7 @@ impl Process {
                 "tools/call" => self.nursery.response_bytes(),
                 _ => MAX_LINE,
             },
+            list: List::of_method(ask.method).is_some(),
             subscription: ask.method == "subscriptions/listen",
             fate: line.fate.clone(),
         };

@@ -1,5 +1,6 @@
 //! What a child says, line by line: answers to who waits, words to whose they are, noise to nobody.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::process::Process;
 use crate::backends::mcp::link::{Inbound, Lost, Reply};
 use crate::mcp::jsonrpc::{self, ErrorReply, INTERNAL_ERROR, Id, Message, Notification, Request};
 use crate::mcp::lines;
-use crate::strict_json::Limits;
+use crate::strict_json::{Limits, MAX_DEPTH, shallow};
 
 /// Lines of noise that are logged for all to see; the rest is for who looks closer.
 const LOGGED_NOISE: u64 = 8;
@@ -24,7 +25,7 @@ impl Process {
     pub(super) fn hear(self: &Arc<Self>, line: &[u8]) {
         let limit = MAX_LINE.max(self.nursery.response_bytes());
         match lines::read(line, Limits::answer(limit)) {
-            lines::Line::Noise => self.noise(line),
+            lines::Line::Noise => self.unread(line, limit),
             lines::Line::Broken(fault) => {
                 let id = fault.id.as_ref().and_then(Id::as_u64);
                 self.settle(id, line.len(), Err(Lost::NotMcp(fault.message)));
@@ -50,6 +51,29 @@ impl Process {
         }
     }
 
+    /// A line that is nothing as it stands: noise, or an answer nested too deep to be read. A list is read without what
+    /// is too deep in it; any other answer is none, and who waits for it hears so now.
+    fn unread(&self, line: &[u8], limit: usize) {
+        let Cow::Owned(shallow) = shallow(line, MAX_DEPTH) else { return self.noise(line) };
+        match lines::read(&shallow, Limits::answer(limit)) {
+            lines::Line::Message(Message::Response(response)) => {
+                let id = response.id.as_u64();
+                let answered = match self.pending.is_list(id) {
+                    true => Ok(Reply::Result(response.result)),
+                    false => Err(too_deep()),
+                };
+                self.settle(id, line.len(), answered);
+            }
+            lines::Line::Message(Message::Error(error)) => {
+                let id = error.id.as_ref().map(|id| id.as_u64().unwrap_or(u64::MAX));
+                self.settle(id, line.len(), Err(too_deep()));
+            }
+            lines::Line::Message(Message::Notification(_) | Message::Request(_))
+            | lines::Line::Broken(_)
+            | lines::Line::Noise => self.noise(line),
+        }
+    }
+
     fn noise(&self, line: &[u8]) {
         self.nursery.count("noise");
         let mut line = String::from_utf8_lossy(line.get(..200).unwrap_or(line)).into_owned();
@@ -66,6 +90,10 @@ impl Process {
         let names_one = matches!(notification.method.as_str(), "notifications/progress");
         if let Some(owner) = self.pending.named_by(&notification) {
             return owner.notification(notification);
+        }
+        if notification.method == "notifications/resources/updated" {
+            // Of a subscription, which is no call's.
+            return self.fallback.notification(notification);
         }
         if names_one {
             // Progress of a call that is over.
@@ -119,6 +147,10 @@ fn answer(id: &Id, answered: Result<Value, ErrorReply>) -> Vec<u8> {
             jsonrpc::write_error(Some(id), error.code, &error.message, error.data.as_ref())
         }
     }
+}
+
+fn too_deep() -> Lost {
+    Lost::NotMcp(format!("the answer is nested deeper than {MAX_DEPTH} levels"))
 }
 
 fn too_many(id: &Id) -> ErrorReply {

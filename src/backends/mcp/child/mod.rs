@@ -155,6 +155,14 @@ impl ChildLink {
         }
     }
 
+    /// Cancelled when the child that runs now has ended.
+    pub(super) fn life(&self) -> Option<CancellationToken> {
+        match &self.0.lock().now {
+            Now::Open(open) => Some(open.process.gone.clone()),
+            Now::Nothing | Now::Opening(_) => None,
+        }
+    }
+
     /// The child is no longer wanted; calls in flight may end. Never waits.
     pub(super) fn close(&self) {
         self.0.closed.cancel();

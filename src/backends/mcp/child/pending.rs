@@ -30,6 +30,8 @@ pub(super) struct Waiting {
     pub(super) most: usize,
     /// It is open for as long as the server wishes, and belongs to no call.
     pub(super) subscription: bool,
+    /// It asks for a list.
+    pub(super) list: bool,
     pub(super) fate: Arc<Fate>,
 }
 
@@ -135,6 +137,11 @@ impl Pending {
             progress.mark(Phase::Progress);
         }
         Some(one.inbound.clone())
+    }
+
+    /// Whether a list waits under this id.
+    pub(super) fn is_list(&self, id: Option<u64>) -> bool {
+        id.and_then(|id| self.lock().waiting.get(&id).map(|one| one.list)).unwrap_or(false)
     }
 
     /// The one call that waits, where it is one.

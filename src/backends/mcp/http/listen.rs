@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use super::HttpLink;
 use super::read::{MAX_EVENT, Media, media};
@@ -24,6 +25,12 @@ const AGAIN_AT_MOST: Duration = Duration::from_secs(30);
 const MAX_ASKED: usize = 4;
 
 impl HttpLink {
+    /// Cancelled when the session that is open now is closed or lost.
+    pub(in crate::backends::mcp) fn life(&self) -> Option<CancellationToken> {
+        let generation = self.current();
+        generation.opened.get().map(|_| generation.closed.clone())
+    }
+
     /// Listens until the session is closed or lost, or the server says that it has no such stream. `gone` hears of
     /// every stream that ended: what it would have told may be missing.
     pub(in crate::backends::mcp) async fn listen(

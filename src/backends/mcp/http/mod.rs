@@ -22,6 +22,7 @@ use crate::call::{Phase, Progress};
 use crate::egress::Ask;
 use crate::mcp::headers;
 use crate::mcp::jsonrpc::{self, Id, Request};
+use crate::mcp::messages::List;
 use crate::mcp::meta::{TRACEPARENT, TRACESTATE};
 use crate::mcp::version::Era;
 
@@ -120,6 +121,7 @@ impl HttpLink {
             generation: &generation,
             inbound: wire.inbound,
             modern,
+            list: List::of_method(wire.method).is_some(),
             resumable: opened.met.revision.features().resumable,
             in_session: opened.session.is_some(),
         };

@@ -136,6 +136,7 @@ impl HttpLink {
             generation,
             inbound: &silent,
             modern,
+            list: false,
             resumable: false,
             in_session: false,
         };

@@ -1,6 +1,7 @@
 //! The answer to one POST: one JSON message, or a stream of events in which ours is found by its id. A stream that
 //! breaks off is gone on with where it names its events; nothing is ever sent again for it.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -15,7 +16,7 @@ use crate::backends::mcp::link::{Inbound, Lost, Reply};
 use crate::egress::{Answer, AnswerBody};
 use crate::mcp::jsonrpc::{self, Id, METHOD_NOT_FOUND, Message};
 use crate::mcp::sse::Decoder;
-use crate::strict_json::Limits;
+use crate::strict_json::{Limits, MAX_DEPTH, shallow};
 use crate::telemetry::record::wall_clock;
 use std::sync::Arc;
 
@@ -41,9 +42,17 @@ pub(super) struct Expected<'a> {
     pub(super) generation: &'a Arc<Generation>,
     pub(super) inbound: &'a Arc<dyn Inbound>,
     pub(super) modern: bool,
+    /// A list is asked for: what is nested too deep in it costs itself alone.
+    pub(super) list: bool,
     pub(super) resumable: bool,
     /// The request named a session of ours.
     pub(super) in_session: bool,
+}
+
+impl Expected<'_> {
+    fn readable<'b>(&self, bytes: &'b [u8]) -> Cow<'b, [u8]> {
+        if self.list { shallow(bytes, MAX_DEPTH) } else { Cow::Borrowed(bytes) }
+    }
 }
 
 /// What kind of body a head announces.
@@ -109,7 +118,7 @@ impl HttpLink {
                 return Err(Lost::NotMcp(format!("the content coding `{name}` was not asked for")));
             }
         };
-        match self.message(&bytes)? {
+        match self.message(&expected.readable(&bytes))? {
             Message::Response(response) if response.id == expected.id => {
                 Ok(Reply::Result(response.result))
             }
@@ -221,7 +230,7 @@ impl HttpLink {
     ) -> Result<Option<Reply>, Lost> {
         let bytes = self.door().blots().over(data.into());
         let limit = self.door().response_bytes();
-        match self.message(&bytes)? {
+        match self.message(&expected.readable(&bytes))? {
             Message::Response(response) if response.id == expected.id => {
                 if bytes.len() > limit {
                     return Err(Lost::TooLarge(limit));

@@ -14,7 +14,7 @@ use crate::call::code::DenyCode;
 use crate::call::{CallId, Denied, Effect, FrontEnd, ToolName};
 use crate::frontends::body::{Body, EventSender, events};
 use crate::frontends::mcp::channel::{Line, Out};
-use crate::frontends::mcp::listening::{By, Listener, Wants};
+use crate::frontends::mcp::listening::Listener;
 use crate::frontends::mcp::methods::{Method, unknown_method};
 use crate::frontends::mcp::modern::{Sender, mismatch, sender};
 use crate::frontends::mcp::wire::RpcError;
@@ -37,7 +37,8 @@ impl Mcp {
             Err(error) => return rpc_error(error.status, Some(&request.id), &error),
         };
         if method == Method::Listen {
-            return self.subscribed(came, request);
+            let asking = asking(came, who, params, None, &request);
+            return self.subscribed(&asking, request);
         }
         let token = progress_token(request.params.as_ref()).is_some();
         let streamed = method.may_stream() && (token || who.log_level.is_some());
@@ -135,20 +136,20 @@ impl Mcp {
         tool.is_none_or(|tool| tool.effect == Effect::Read)
     }
 
-    fn subscribed(self: &Arc<Self>, came: &Came<'_>, request: Request) -> Response<Body> {
-        let wants = match Wants::of(request.params.as_ref()) {
-            Ok(wants) => self.honoured(&came.agent, wants),
-            Err(error) => return rpc_error(error.status, Some(&request.id), &error),
+    fn subscribed(self: &Arc<Self>, asking: &Asking, request: Request) -> Response<Body> {
+        let id = request.id.clone();
+        let by = match self.by_listen(asking, request) {
+            Ok(by) => by,
+            Err(error) => return rpc_error(error.status, Some(&id), &error),
         };
-        let Some(place) = self.listening.take(&came.agent) else {
+        let Some(place) = self.listening.take(&asking.agent) else {
             let denied =
                 Denied::new(DenyCode::ConcurrencyLimited, "this agent has too many streams open");
-            return rpc_error(200, Some(&request.id), &RpcError::refused(INTERNAL_ERROR, &denied));
+            return rpc_error(200, Some(&id), &RpcError::refused(INTERNAL_ERROR, &denied));
         };
         let (sender, body) = events();
         let over = sender.gone().clone();
-        let by = By::Listen { id: request.id, wants };
-        let (agent, out) = (came.agent.clone(), Out::Events(sender));
+        let (agent, out) = (asking.agent.clone(), Out::Events(sender));
         self.engine.tasks().spawn(self.clone().listen(Listener { agent, by, out, over, place }));
         stream(body)
     }
