@@ -31,7 +31,7 @@ pub use ended::{Asks, Came, Ended};
 pub use evidence::Evidence;
 pub use handoff::{EntryOf, Handoff, Sending};
 pub use known::Known;
-pub use names::{AgentId, CallId, CallerKey, PolicyName, RunId, ToolName, UpstreamName};
+pub use names::{AgentId, CallId, CallerKey, Named, PolicyName, RunId, ToolName, UpstreamName};
 pub use operation::{IdempotencyKey, OperationId, SentKey};
 pub use outcome::{
     CallError, Class, Content, Delivery, Denied, Detail, Dimension, ErrorClass, Failed, Fault,

@@ -2,8 +2,11 @@
 //!
 //! A name that exists is sound: bounded, without control characters, and of the alphabet its kind allows.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+
+use ahash::RandomState;
 
 /// Longest name the policy language knows.
 pub const MAX_NAME: usize = 64;
@@ -13,6 +16,9 @@ pub const MAX_CALL_ID: usize = 256;
 pub const MAX_RUN_ID: usize = 128;
 /// Longest caller-supplied `Idempotency-Key` (the common bound of public APIs).
 pub const MAX_CALLER_KEY: usize = 255;
+
+/// A map by names: its hash is keyed, so that callers who choose names cannot aim them at one bucket, and costs little.
+pub type Named<K, V> = HashMap<K, V, RandomState>;
 
 /// Why a text is no name of its kind; `Display` is one sentence for the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use crate::call::Named;
 use crate::call::{Payload, ToolName, UpstreamName};
 use crate::egress::Egress;
 use crate::layers::stack::CallService;
@@ -14,7 +15,7 @@ use crate::policy::snapshot::{Agent, Snapshot, Tool};
 #[derive(Debug)]
 pub(super) struct Routes {
     pub(super) snapshot: Arc<Snapshot>,
-    pub(super) stacks: HashMap<ToolName, CallService>,
+    pub(super) stacks: Named<ToolName, CallService>,
     /// What helps with unknown writes, by the tool that writes.
     pub(super) hands: HashMap<ToolName, Arc<Hands>>,
     /// What servers offer besides tools.

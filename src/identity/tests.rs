@@ -36,13 +36,13 @@ fn agent(name: &str, tokens: &[&str]) -> Agent {
         id: AgentId::new(name).expect("a name"),
         rule: Rule { path: "agents".into(), line: 1 },
         tokens: tokens.iter().map(|token| SecretText((*token).into())).collect(),
-        allowed: HashMap::new(),
+        allowed: Default::default(),
         denied: HashMap::new(),
         grants: Default::default(),
         run: run_policy(),
         choosable_runs: HashMap::new(),
         dry_run: false,
-        constraints: HashMap::new(),
+        constraints: Default::default(),
         rate_limit: None,
         bulkhead: None,
     }
@@ -52,7 +52,7 @@ fn snapshot(agents: Vec<Agent>) -> Snapshot {
     Snapshot {
         name: "test".into(),
         revision: Revision("0".into()),
-        tools: HashMap::new(),
+        tools: Default::default(),
         agents: agents.into_iter().map(|a| (a.id.clone(), Arc::new(a))).collect(),
         upstreams: HashMap::new(),
         limits: ProcessLimits {

@@ -7,23 +7,48 @@ use std::sync::Arc;
 use super::gate::Gate;
 use crate::call::code::DenyCode;
 use crate::call::suggest::nearest;
-use crate::call::{AgentId, Denied, Detail, Payload, ToolCall, ToolName, UpstreamName};
+use crate::call::{AgentId, Denied, Detail, Named, Payload, ToolCall, ToolName, UpstreamName};
 use crate::policy::snapshot::{Agent, OnUnlisted, Snapshot, Target};
 
 #[derive(Debug)]
-pub struct Allowlist(pub Arc<Snapshot>);
+pub struct Allowlist {
+    snapshot: Arc<Snapshot>,
+    /// Of the one tool of this stack: who may call it, and the rule as the record tells it.
+    granted: Named<AgentId, Arc<str>>,
+}
+
+impl Allowlist {
+    /// `tool`: the one that all calls of the stack go to; `None` in the stack of calls that have none.
+    pub fn new(snapshot: &Arc<Snapshot>, tool: Option<&ToolName>) -> Self {
+        let granted = tool.into_iter().flat_map(|tool| {
+            let agents = snapshot.agents.values();
+            agents.filter_map(move |agent| {
+                let rule = agent.allowed.get(tool)?;
+                let usable = usable(snapshot, agent, tool) && !waits(snapshot, tool);
+                usable.then(|| (agent.id.clone(), format!("allowlist {rule}").into()))
+            })
+        });
+        Self { granted: granted.collect(), snapshot: snapshot.clone() }
+    }
+}
 
 impl Gate for Allowlist {
     type Permit = ();
 
     fn admit(&self, call: &ToolCall) -> Result<(), Denied> {
-        let agent = self.0.agents.get(&call.agent);
+        if let Some(rule) = self.granted.get(&call.agent) {
+            call.trace.note().rule = Some(rule.to_string().into());
+            return Ok(());
+        }
+        let agent = self.snapshot.agents.get(&call.agent);
         match agent {
-            Some(agent) if agent.allowed.contains_key(&call.tool) && self.waits(&call.tool) => {
+            Some(agent)
+                if agent.allowed.contains_key(&call.tool) && waits(&self.snapshot, &call.tool) =>
+            {
                 call.trace.note().rule = Some("allowlist: quarantined".into());
                 Err(quarantined(&call.tool))
             }
-            Some(agent) if self.usable(agent, &call.tool) => {
+            Some(agent) if usable(&self.snapshot, agent, &call.tool) => {
                 if let Some(rule) = agent.allowed.get(&call.tool) {
                     call.trace.note().rule = Some(format!("allowlist {rule}").into());
                 }
@@ -36,30 +61,30 @@ impl Gate for Allowlist {
     }
 }
 
+/// Allowed, and there: a tool whose own definition is broken is not there.
+fn usable(snapshot: &Snapshot, agent: &Agent, tool: &ToolName) -> bool {
+    agent.allowed.contains_key(tool) && snapshot.tools.contains_key(tool)
+}
+
+/// Its definition is not the one that was trusted, and waits for a person. Known to those alone who may call it.
+fn waits(snapshot: &Snapshot, tool: &ToolName) -> bool {
+    snapshot.quarantined.contains_key(tool)
+}
+
 impl Allowlist {
-    /// Allowed, and there: a tool whose own definition is broken is not there.
-    fn usable(&self, agent: &Agent, tool: &ToolName) -> bool {
-        agent.allowed.contains_key(tool) && self.0.tools.contains_key(tool)
-    }
-
-    /// Its definition is not the one that was trusted, and waits for a person. Known to those alone who may call it.
-    fn waits(&self, tool: &ToolName) -> bool {
-        self.0.quarantined.contains_key(tool)
-    }
-
     fn unlisted(&self, agent: Option<&Agent>, call: &ToolCall) -> Denied {
-        let names = agent
-            .into_iter()
-            .flat_map(|agent| agent.allowed.keys().filter(|name| self.usable(agent, name)));
+        let names = agent.into_iter().flat_map(|agent| {
+            agent.allowed.keys().filter(|name| usable(&self.snapshot, agent, name))
+        });
         let tools = nearest(call.tool.as_str(), names);
-        let known = self.0.tools.contains_key(&call.tool);
+        let known = self.snapshot.tools.contains_key(&call.tool);
         let deny = agent.and_then(|agent| agent.denied.get(&call.tool));
         call.trace.note().rule = Some(match (deny, known) {
             (Some(rule), _) => format!("allowlist {rule}").into(),
             (None, true) => "allowlist: not in allow".into(),
             (None, false) => "allowlist: no such tool".into(),
         });
-        let (code, message) = match self.0.on_unlisted {
+        let (code, message) = match self.snapshot.on_unlisted {
             OnUnlisted::Explain if known => (
                 DenyCode::ToolNotAllowed,
                 format!("tool `{}` is not permitted to this agent", call.tool),

@@ -1,12 +1,12 @@
 //! The run's budgets: every call costs something, also one that is then refused. A looping agent runs out.
 //! And its brake: of a run that a person has stopped, nothing more starts.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
 use super::gate::Gate;
+use crate::call::Named;
 use crate::call::code::DenyCode;
 use crate::call::{AgentId, Denied, Detail, ToolCall};
 use crate::run::Runs;
@@ -15,7 +15,7 @@ use crate::telemetry::metrics::AgentMetrics;
 #[derive(Debug)]
 pub struct Budget {
     pub runs: Arc<Runs>,
-    pub agents: HashMap<AgentId, Arc<AgentMetrics>>,
+    pub agents: Named<AgentId, Arc<AgentMetrics>>,
 }
 
 impl Gate for Budget {

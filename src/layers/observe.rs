@@ -2,13 +2,13 @@
 //!
 //! An agent that goes away before the end leaves a guard: its call is counted and recorded as `abandoned`.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tower::{Layer, Service};
 
 use super::gate::{Answering, Below};
+use crate::call::Named;
 use crate::call::ended::outcome_label;
 use crate::call::trace::Noted;
 use crate::call::{
@@ -34,7 +34,7 @@ struct Observer {
     recorder: Arc<Recorder>,
     /// `None` in the stack of calls that have no tool to go to.
     tool: Option<(Arc<Tool>, Arc<ToolMetrics>)>,
-    agents: HashMap<AgentId, Arc<AgentMetrics>>,
+    agents: Named<AgentId, Arc<AgentMetrics>>,
 }
 
 impl ObserveLayer {

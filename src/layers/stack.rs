@@ -79,7 +79,7 @@ pub fn read_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallSe
         // Stops a repeat before anything is paid for it; hears of repeats through `observe`, which hears them all.
         .layer(GateLayer::new(with.fuse()))
         // Before anything that would reveal schema or limits of a tool the agent may not know.
-        .layer(GateLayer::new(allowlist::Allowlist(gates.snapshot.clone())))
+        .layer(GateLayer::new(with.allowlist()))
         // What passes here is what is sent; everything below may trust it.
         .layer(GateLayer::new(with.arguments()))
         // (place kept for `hooks`: they replace arguments, so before anything that identifies a call by them)
@@ -148,7 +148,7 @@ pub fn write_stack_with<S: Inner>(
         .layer(with.knowing(with.budget()))
         .layer(with.knowing(with.fuse()))
         // The one that tells nothing: who may not use a tool learns nothing of what was done with it.
-        .layer(GateLayer::new(allowlist::Allowlist(gates.snapshot.clone())))
+        .layer(GateLayer::new(with.allowlist()))
         .layer(with.knowing(with.arguments()))
         // (place kept for `hooks`: replaced arguments make another operation, so above `replay`)
         // A finished write is told again, an unknown one blocks, one in flight is joined: no tool is touched for it,
@@ -228,7 +228,7 @@ pub fn refusal_stack(gates: &Gates) -> CallService {
         .layer(GateLayer::new(make::budget(gates)))
         .layer(GateLayer::new(make::fuse(gates, None)))
         // Before the faults are told: they would reveal that the tool exists.
-        .layer(GateLayer::new(allowlist::Allowlist(gates.snapshot.clone())))
+        .layer(GateLayer::new(allowlist::Allowlist::new(&gates.snapshot, None)))
         .service(make::Refuse);
     CallService::new(stack)
 }

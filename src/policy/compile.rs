@@ -21,6 +21,7 @@ use super::snapshot::{
     ProcessLimits, Rest, ResultPolicy, Rule, RunPolicy, SecretText, Snapshot, Target, Tool,
     Upstream, WritePolicy,
 };
+use crate::call::Named;
 use crate::call::canonical::canonical;
 use crate::call::{AgentId, Digest, Effect, ToolName, UpstreamName};
 
@@ -31,7 +32,7 @@ pub fn compile(checked: &Checked<'_>) -> Arc<Snapshot> {
     let mcp_servers = servers::servers(checked);
     let of_servers = mcp_servers.iter();
     upstreams.extend(of_servers.map(|(name, server)| (name.clone(), Arc::clone(&server.upstream))));
-    let tools: HashMap<ToolName, Arc<Tool>> = document
+    let tools: Named<ToolName, Arc<Tool>> = document
         .tools
         .iter()
         .filter_map(|(name, section)| tool(checked, name, section, &upstreams))
@@ -303,7 +304,7 @@ fn agent(
     checked: &Checked<'_>,
     name: &str,
     section: &At<written::Agent>,
-    tools: &HashMap<ToolName, Arc<Tool>>,
+    tools: &Named<ToolName, Arc<Tool>>,
 ) -> Option<Agent> {
     let agent = &section.value;
     let rule = |list: &str, at: &At<String>| Rule {
@@ -316,7 +317,7 @@ fn agent(
     };
     let grants =
         Grants { allow: granted("allow", &agent.allow), deny: granted("deny", &agent.deny) };
-    let (mut allowed, mut denied) = (HashMap::new(), HashMap::new());
+    let (mut allowed, mut denied) = (Named::default(), HashMap::new());
     for (tool_name, tool) in tools {
         if let Some(rule) = grants.denies(tool_name.as_str()) {
             denied.insert(tool_name.clone(), rule.clone());

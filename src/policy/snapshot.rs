@@ -18,6 +18,7 @@ pub use self::mcp::{
 pub use self::remedies::{Idempotency, Probe, QueryArgument, SentAs, StatusQuery};
 use super::bind::Remark;
 use super::schema::Schema;
+use crate::call::Named;
 use crate::call::pointer::{Path, Pointer};
 use crate::call::{AgentId, Digest, Effect, PolicyName, ToolName, UpstreamName};
 
@@ -54,8 +55,8 @@ impl fmt::Display for Rule {
 pub struct Snapshot {
     pub name: Arc<str>,
     pub revision: Revision,
-    pub tools: HashMap<ToolName, Arc<Tool>>,
-    pub agents: HashMap<AgentId, Arc<Agent>>,
+    pub tools: Named<ToolName, Arc<Tool>>,
+    pub agents: Named<AgentId, Arc<Agent>>,
     pub upstreams: HashMap<UpstreamName, Arc<Upstream>>,
     pub limits: ProcessLimits,
     pub on_unlisted: OnUnlisted,
@@ -106,7 +107,7 @@ pub struct Agent {
     /// Bearer tokens that prove it, as they stood in their files when the policy was loaded.
     pub tokens: Vec<SecretText>,
     /// Every tool it may call (allow less deny, globs resolved), with the rule that allows it.
-    pub allowed: HashMap<ToolName, Rule>,
+    pub allowed: Named<ToolName, Rule>,
     /// For `tool_not_allowed` under `explain`: the deny rule of a tool, where one names it.
     pub denied: HashMap<ToolName, Rule>,
     /// `allow` and `deny` as written, for tools that are known only when their servers have been asked.
@@ -116,7 +117,7 @@ pub struct Agent {
     pub choosable_runs: HashMap<Arc<str>, Arc<RunPolicy>>,
     pub dry_run: bool,
     /// JSON Schemas that narrow a tool's own, by tool.
-    pub constraints: HashMap<ToolName, Schema>,
+    pub constraints: Named<ToolName, Schema>,
     pub rate_limit: Option<RateLimit>,
     pub bulkhead: Option<u32>,
 }

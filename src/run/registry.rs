@@ -1,13 +1,13 @@
 //! Live runs: bounded per agent, never evicted; full means that a new one is refused. A finished run stays finished:
 //! its id is remembered and opens nothing again.
 
-use std::collections::hash_map::{DefaultHasher, Entry};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+use ahash::RandomState;
 use tokio::time::Instant;
 
 use super::answers::Answers;
@@ -16,6 +16,7 @@ use super::summary::Failures;
 use super::trajectory::Trajectory;
 use super::usage::{Usage, exhausted};
 use super::{Memory, Run, Stall, Wanted};
+use crate::call::Named;
 use crate::call::code::DenyCode;
 use crate::call::turn::LoopState;
 use crate::call::{AgentId, Denied, Dimension, RunId};
@@ -33,8 +34,10 @@ pub(crate) const MAX_ENDED: usize = 4096;
 /// Live runs: bounded per agent, never evicted.
 #[derive(Debug)]
 pub struct Runs {
-    shards: [RwLock<HashMap<RunId, Arc<Run>>>; SHARDS],
-    ambient: RwLock<HashMap<AgentId, Arc<Run>>>,
+    shards: [RwLock<Named<RunId, Arc<Run>>>; SHARDS],
+    /// Which of them a run lies in.
+    sharding: RandomState,
+    ambient: RwLock<Named<AgentId, Arc<Run>>>,
     /// Taken to open and to end a run, never to find one.
     book: Mutex<Book>,
     metrics: Arc<Metrics>,
@@ -69,6 +72,7 @@ impl Runs {
     pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             shards: Default::default(),
+            sharding: RandomState::new(),
             ambient: RwLock::default(),
             book: Mutex::default(),
             metrics,
@@ -281,13 +285,10 @@ impl Runs {
         }
     }
 
-    fn shard(&self, id: &RunId) -> &RwLock<HashMap<RunId, Arc<Run>>> {
-        let mut hasher = DefaultHasher::new();
-        id.hash(&mut hasher);
+    fn shard(&self, id: &RunId) -> &RwLock<Named<RunId, Arc<Run>>> {
         let [first, ..] = &self.shards;
-        self.shards
-            .get(usize::try_from(hasher.finish() % SHARDS as u64).unwrap_or(0))
-            .unwrap_or(first)
+        let place = self.sharding.hash_one(id) % SHARDS as u64;
+        self.shards.get(usize::try_from(place).unwrap_or(0)).unwrap_or(first)
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {

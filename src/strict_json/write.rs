@@ -63,28 +63,16 @@ pub fn push_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// The first byte that may not stand in a string as it is: eight at a time, then one by one.
+/// The first byte that may not stand in a string as it is: a chunk at a time, without a branch within one, so that the
+/// compiler looks at many bytes at once; then one by one.
 fn to_escape(bytes: &[u8]) -> Option<usize> {
-    const ONES: u64 = u64::MAX / 255;
-    const HIGH: u64 = ONES << 7;
-    let mut at = 0;
-    let (words, rest) = bytes.as_chunks::<8>();
-    for word in words {
-        let word = u64::from_ne_bytes(*word);
-        // A byte is zero where subtracting one borrows and its own high bit was not set.
-        let zero = |x: u64| x.wrapping_sub(ONES) & !x;
-        let control = word.wrapping_sub(ONES * 0x20) & !word;
-        let quote = zero(word ^ (ONES * u64::from(b'"')));
-        let backslash = zero(word ^ (ONES * u64::from(b'\\')));
-        if (control | quote | backslash) & HIGH != 0 {
-            break;
-        }
-        at += 8;
-    }
-    let tail = if at == words.len() * 8 { rest } else { bytes.get(at..).unwrap_or_default() };
-    tail.iter()
-        .position(|byte| *byte < 0x20 || matches!(byte, b'"' | b'\\'))
-        .map(|found| at + found)
+    let must = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
+    let (chunks, _) = bytes.as_chunks::<32>();
+    let clean =
+        chunks.iter().take_while(|chunk| !chunk.iter().fold(false, |any, byte| any | must(*byte)));
+    let at = clean.count() * 32;
+    let found = bytes.get(at..)?.iter().position(|byte| must(*byte))?;
+    Some(at + found)
 }
 
 fn escape(out: &mut Vec<u8>, byte: u8) {

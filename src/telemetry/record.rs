@@ -39,29 +39,31 @@ pub fn rfc3339(time: SystemTime) -> String {
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let micros = u64::from(since.subsec_micros());
     let mut text = String::with_capacity(27);
-    for (number, digits, after) in [
-        (year, 4, '-'),
-        (month, 2, '-'),
-        (day, 2, 'T'),
-        (hour, 2, ':'),
-        (minute, 2, ':'),
-        (second, 2, '.'),
-        (u64::from(since.subsec_micros()), 6, 'Z'),
-    ] {
-        push_digits(&mut text, number, digits);
+    push_pair(&mut text, year / 100);
+    for (number, after) in
+        [(year % 100, '-'), (month, '-'), (day, 'T'), (hour, ':'), (minute, ':'), (second, '.')]
+    {
+        push_pair(&mut text, number);
         text.push(after);
     }
+    for number in [micros / 10_000, micros / 100 % 100, micros % 100] {
+        push_pair(&mut text, number);
+    }
+    text.push('Z');
     text
 }
 
-/// At least so many digits, with zeros before.
-fn push_digits(text: &mut String, number: u64, digits: u32) {
-    if number >= 10 || digits > 1 {
-        push_digits(text, number / 10, digits.saturating_sub(1));
+/// Two digits. A number over 99 (of a year past 9999) is written whole.
+fn push_pair(text: &mut String, number: u64) {
+    let digit = |digit: u64| char::from(b'0' + u8::try_from(digit % 10).unwrap_or_default());
+    if number > 99 {
+        text.push_str(&number.to_string());
+        return;
     }
-    let digit = u32::try_from(number % 10).ok().and_then(|digit| char::from_digit(digit, 10));
-    text.push(digit.unwrap_or('0'));
+    text.push(digit(number / 10));
+    text.push(digit(number));
 }
 
 /// The Gregorian date of a day since 1970-01-01, counted in years that begin in March, so that the leap day is last.

@@ -1,6 +1,5 @@
 //! Token buckets (GCRA, by governor) on tokio's clock, and the memo that keeps refused calls from draining them.
 
-use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +11,7 @@ use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 use tokio::time::Instant;
 
+use crate::call::Named;
 use crate::policy::snapshot::RateLimit;
 
 /// Buckets of runs (or agents) kept at once; past it newcomers share one bucket, so that keys that arrive from
@@ -152,7 +152,7 @@ fn nanos(time: Duration) -> u64 {
 #[derive(Debug)]
 pub struct Keyed {
     policy: RateLimit,
-    buckets: Mutex<HashMap<Arc<str>, Arc<Bucket>>>,
+    buckets: Mutex<Named<Arc<str>, Arc<Bucket>>>,
     overflow: Arc<Bucket>,
 }
 

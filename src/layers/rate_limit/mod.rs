@@ -5,7 +5,6 @@
 
 mod bucket;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,12 +14,13 @@ pub use bucket::{Bucket, Keyed, Taken};
 
 use super::gate::{Gate, Permit, come_back};
 use super::state::ToolState;
+use crate::call::Named;
 use crate::call::code::DenyCode;
 use crate::call::{
     AgentId, Denied, Detail, Ended, LimitedBy, PolicyName, Rate, ToolCall, ToolName, ToolResult,
 };
 use crate::run::Runs;
-use crate::telemetry::metrics::ToolMetrics;
+use crate::telemetry::metrics::{Mark, ToolMetrics};
 
 /// One place in the order, with what fills it for a call.
 #[derive(Debug, Clone)]
@@ -30,6 +30,7 @@ pub struct Limit {
     pub name: PolicyName,
     pub shadow: bool,
     pub buckets: Buckets,
+    pub allowed: Mark,
 }
 
 /// One bucket for all, or one for each run or agent.
@@ -58,8 +59,8 @@ pub struct RateLimiting {
     pub state: Arc<ToolState>,
     pub runs: Arc<Runs>,
     /// By the name of the run's policy.
-    pub of_runs: HashMap<Arc<str>, Limit>,
-    pub of_agents: HashMap<AgentId, Limit>,
+    pub of_runs: Named<Arc<str>, Limit>,
+    pub of_agents: Named<AgentId, Limit>,
     /// Tool, upstream, global: in this order.
     pub wider: Vec<Limit>,
     pub metrics: Arc<ToolMetrics>,
@@ -128,7 +129,7 @@ impl Gate for RateLimiting {
         for (limit, bucket) in &limits {
             match bucket.take(self.weight, now) {
                 Taken::Yes { remaining } => {
-                    self.metrics.ratelimit(limit.scope, "allowed");
+                    limit.allowed.inc();
                     if !limit.shadow && lowest.is_none_or(|(least, ..)| remaining < least) {
                         lowest = Some((remaining, limit, bucket));
                     }

@@ -1,6 +1,6 @@
 //! Makes the layers of one tool from its policy and its live state, so that the page of their order stays a page.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,8 +8,10 @@ use std::task::{Context, Poll};
 use tower::Service;
 
 use super::{CallService, Gates, remedies};
+use crate::call::Named;
 use crate::call::code::DenyCode;
 use crate::call::{AgentId, CallError, Denied, Payload, ToolCall, ToolResult};
+use crate::layers::allowlist::Allowlist;
 use crate::layers::arguments::{self, ArgumentsCheck};
 use crate::layers::breaker::Breaker;
 use crate::layers::budget::Budget;
@@ -55,6 +57,10 @@ impl<'a> Maker<'a> {
 
     pub(super) fn fuse(&self) -> Fuse {
         fuse(self.gates, Some(self.tool))
+    }
+
+    pub(super) fn allowlist(&self) -> Allowlist {
+        Allowlist::new(&self.gates.snapshot, Some(&self.tool.name))
     }
 
     pub(super) fn arguments(&self) -> ArgumentsCheck {
@@ -119,19 +125,19 @@ impl<'a> Maker<'a> {
     /// Only limits that the policy sets: a tool without any passes with one look at its cooldown.
     pub(super) fn rate_limit(&self) -> RateLimiting {
         let Gates { snapshot, state, runs, .. } = self.gates;
-        let mut of_runs = HashMap::new();
-        let mut of_agents = HashMap::new();
+        let mut of_runs = Named::default();
+        let mut of_agents = Named::default();
         for (id, agent) in &snapshot.agents {
             for run in std::iter::once(&agent.run).chain(agent.choosable_runs.values()) {
                 if let (Some(policy), Some(keyed)) = (&run.rate_limit, state.runs(&run.name)) {
                     let buckets = Buckets::ByRun(keyed);
-                    of_runs.insert(run.name.clone(), limit("run", policy, buckets));
+                    of_runs.insert(run.name.clone(), self.limit("run", policy, buckets));
                 }
             }
             let bucket = state.agent(id).and_then(|agent| agent.bucket.clone());
             if let (Some(policy), Some(bucket)) = (&agent.rate_limit, bucket) {
                 let buckets = Buckets::Shared(bucket);
-                of_agents.insert(id.clone(), limit("agent", policy, buckets));
+                of_agents.insert(id.clone(), self.limit("agent", policy, buckets));
             }
         }
         RateLimiting {
@@ -157,10 +163,12 @@ impl<'a> Maker<'a> {
                 (ToolBucket::Keyed(keyed), Per::Run) => Buckets::ByRun(keyed),
                 (ToolBucket::Keyed(keyed), Per::Agent | Per::Tool) => Buckets::ByAgent(keyed),
             };
-            limit("tool", policy, buckets)
+            self.limit("tool", policy, buckets)
         });
         let shared = |scope, policy: Option<&RateLimit>, bucket| {
-            policy.zip(bucket).map(|(policy, bucket)| limit(scope, policy, Buckets::Shared(bucket)))
+            policy
+                .zip(bucket)
+                .map(|(policy, bucket)| self.limit(scope, policy, Buckets::Shared(bucket)))
         };
         let upstream = &self.tool.upstream;
         [
@@ -171,6 +179,11 @@ impl<'a> Maker<'a> {
         .into_iter()
         .flatten()
         .collect()
+    }
+
+    fn limit(&self, scope: &'static str, policy: &RateLimit, buckets: Buckets) -> Limit {
+        let allowed = self.metrics.ratelimit_allowed(scope);
+        Limit { scope, name: policy.name.clone(), shadow: policy.shadow, buckets, allowed }
     }
 
     pub(super) fn journal(&self) -> JournalLayer {
@@ -193,10 +206,6 @@ impl<'a> Maker<'a> {
         let late = late_answer(self.gates.ledger.clone(), self.metrics.clone());
         Then::Drain { limit: write.drain, tasks: self.gates.tasks.clone(), late: Arc::new(late) }
     }
-}
-
-fn limit(scope: &'static str, policy: &RateLimit, buckets: Buckets) -> Limit {
-    Limit { scope, name: policy.name.clone(), shadow: policy.shadow, buckets }
 }
 
 pub(super) fn observe(gates: &Gates, tool: Option<&Arc<Tool>>) -> ObserveLayer {

@@ -1,8 +1,8 @@
 //! Who may call what, told anew when the tools are known.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::call::Named;
 use crate::call::{AgentId, Effect, ToolName};
 use crate::policy::glob::{allows, glob_matches};
 use crate::policy::snapshot::{Agent, Grants, Rule, Snapshot};
@@ -24,7 +24,7 @@ impl Grants {
 /// Agents of `base` with their rules resolved over the tools of `bound`. A quarantined tool is among what an agent may
 /// call where its exact name is allowed, or a pattern and its last effect is not known to be a write: it answers
 /// `tool_quarantined` to those alone.
-pub(super) fn resolve(base: &Snapshot, bound: &Snapshot) -> HashMap<AgentId, Arc<Agent>> {
+pub(super) fn resolve(base: &Snapshot, bound: &Snapshot) -> Named<AgentId, Arc<Agent>> {
     let new: Vec<(&ToolName, Effect)> = bound
         .tools
         .iter()

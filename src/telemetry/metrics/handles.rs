@@ -44,10 +44,24 @@ impl Counters {
     }
 
     fn inc_by(&self, values: &[&'static str], by: u64) {
-        match self.children.iter().find(|(set, _)| same(set, values)) {
-            Some((_, child)) => child.inc_by(by),
+        match self.find(values) {
+            Some(child) => child.inc_by(by),
             None => self.dropped.inc(),
         }
+    }
+
+    fn find(&self, values: &[&'static str]) -> Option<&IntCounter> {
+        self.children.iter().find(|(set, _)| same(set, values)).map(|(_, child)| child)
+    }
+}
+
+/// One counter, found beforehand.
+#[derive(Debug, Clone)]
+pub struct Mark(IntCounter);
+
+impl Mark {
+    pub fn inc(&self) {
+        self.0.inc();
     }
 }
 
@@ -189,6 +203,11 @@ impl ToolMetrics {
     /// scope: run, agent, tool, upstream, global; decision: allowed, rejected, would_reject
     pub fn ratelimit(&self, scope: &'static str, decision: &'static str) {
         self.ratelimit.inc(&[scope, decision]);
+    }
+    /// The mark of one scope's `allowed`, for whoever makes it at every call.
+    pub fn ratelimit_allowed(&self, scope: &'static str) -> Mark {
+        let child = self.ratelimit.find(&[scope, "allowed"]);
+        Mark(child.unwrap_or(&self.ratelimit.dropped).clone())
     }
     pub fn cooldown(&self) {
         self.cooldowns.inc(&[]);

@@ -19,7 +19,7 @@ use prometheus::{Gauge, Histogram, IntCounter, Registry, TextEncoder};
 use self::collector::{Known, StateCollector};
 use self::families::{Families, Owner, Room};
 use self::handles::Counters;
-pub use self::handles::{AgentMetrics, ToolMetrics};
+pub use self::handles::{AgentMetrics, Mark, ToolMetrics};
 use self::process::ProcessCollector;
 use super::record::wall_clock;
 

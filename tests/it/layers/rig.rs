@@ -410,7 +410,7 @@ pub(crate) fn agent(tools: &[Tool]) -> Agent {
         choosable_runs: HashMap::new(),
         run,
         dry_run: false,
-        constraints: HashMap::new(),
+        constraints: Default::default(),
         rate_limit: None,
         bulkhead: None,
     }
@@ -425,8 +425,8 @@ pub(crate) fn snapshot(tools: Vec<Tool>, agent: Agent) -> Snapshot {
         name: "test".into(),
         revision: Revision("0123456789ab".into()),
         upstreams,
-        tools,
-        agents: HashMap::from([(agent.id.clone(), Arc::new(agent))]),
+        tools: tools.into_iter().collect(),
+        agents: [(agent.id.clone(), Arc::new(agent))].into_iter().collect(),
         limits: ProcessLimits {
             rate_limit: None,
             bulkhead: 10_000,

@@ -154,7 +154,7 @@ pub(crate) fn snapshot(tool: &Arc<Tool>) -> Snapshot {
     Snapshot {
         name: Arc::from("test"),
         revision: Revision(Arc::from("0")),
-        tools: [(tool.name.clone(), tool.clone())].into(),
+        tools: [(tool.name.clone(), tool.clone())].into_iter().collect(),
         agents: Default::default(),
         upstreams: [(tool.upstream.name.clone(), tool.upstream.clone())].into(),
         limits: ProcessLimits {
