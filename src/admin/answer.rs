@@ -74,7 +74,7 @@ impl Problem {
     }
     /// RFC 6585 §3: a change that could overwrite another person's must name what it was decided on.
     pub(super) fn precondition_required() -> Self {
-        let detail = "send `If-Match` with the ETag of the review you decided on";
+        let detail = "send `If-Match` with the ETag of what you decided on";
         Self::new(StatusCode::PRECONDITION_REQUIRED, "precondition_required", detail)
     }
     pub(super) fn changed(detail: impl Into<String>) -> Self {

@@ -5,6 +5,7 @@
 
 mod access;
 mod answer;
+mod approvals;
 mod ask;
 mod breakers;
 mod mcp_tools;
@@ -88,6 +89,9 @@ impl Admin {
             (Method::GET, ["reviews"]) => self.list_reviews(&ask),
             (Method::GET, ["reviews", id]) => self.show_review(id),
             (Method::POST, ["reviews", id, "resolve"]) => self.resolve(&ask, person, id).await,
+            (Method::GET, ["approvals"]) => self.list_approvals(&ask),
+            (Method::GET, ["approvals", id]) => self.show_approval(id),
+            (Method::POST, ["approvals", id, "decide"]) => self.decide(&ask, person, id).await,
             (Method::GET, ["runs"]) => self.list_runs(&ask),
             (Method::GET, ["runs", id]) => self.show_run(id),
             (Method::POST, ["runs", id, "interrupt"]) => self.interrupt(&ask, person, id),
@@ -102,13 +106,17 @@ impl Admin {
             }
             (
                 _,
-                ["version" | "policy" | "reviews" | "runs" | "breakers" | "mcp-tools"]
-                | ["reviews" | "runs" | "mcp-tools", _],
+                [
+                    "version" | "policy" | "approvals" | "reviews" | "runs" | "breakers"
+                    | "mcp-tools",
+                ]
+                | ["approvals" | "reviews" | "runs" | "mcp-tools", _],
             ) => Err(Problem::method("GET")),
             (
                 _,
                 ["drain"]
                 | ["policy", "reload"]
+                | ["approvals", _, "decide"]
                 | ["reviews", _, "resolve"]
                 | ["runs", _, "interrupt" | "resume"]
                 | ["breakers", _, "isolate" | "reset"]

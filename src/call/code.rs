@@ -95,7 +95,8 @@ codes! {
         RunInterrupted "run_interrupted" 409 No Person "a person stopped this run; stop calling tools";
         RepeatBlocked "repeat_blocked" 409 No Changed "stop repeating this call; change the arguments, use another tool, or propose an alternative";
         DeadlineExceeded "deadline_exceeded" 504 No Changed "no time is left for this call; ask for less work or more time";
-        ApprovalRequired "approval_required" 403 No Person "wait for a person's approval; do other work meanwhile";
+        ApprovalRequired "approval_required" 403 No Person "wait for a person's approval, then send the same call again; do other work meanwhile";
+        ApprovalEdited "approval_edited" 403 No Changed "a person changed the arguments; send the call with exactly those of the message";
         ApprovalRejected "approval_rejected" 403 No Never "a person said no; do not ask again";
         ApprovalExpired "approval_expired" 403 No Never "nobody approved it in time; do not ask again";
         HookDenied "hook_denied" 403 No Never "this call was refused by a check of the platform";

@@ -1,5 +1,6 @@
 //! The vocabulary of one call: what is asked, how far it got, how it ended. No I/O, nothing serialisable.
 
+pub mod approval;
 pub mod arguments;
 pub mod batch;
 pub mod canonical;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
+pub use approval::{ApprovalId, Consent};
 pub use arguments::{Arguments, Digest, Likeness, Malformed};
 pub use ended::{Asks, Came, Ended};
 pub use evidence::Evidence;
@@ -166,6 +168,10 @@ pub struct ToolCall {
     pub place: Option<Place>,
     /// Stamped by `replay` for `journal`: the claim on the operation.
     pub handoff: Option<Handoff>,
+    /// Stamped by `replay`: an identical write was done before, and the policy lets it be repeated with a yes only.
+    pub identical: bool,
+    /// Stamped by `approval`: the yes that is used up before the call is sent.
+    pub consent: Option<Consent>,
     /// Stamped by `journal` for the drain of a timed-out write.
     pub entry: Option<EntryOf>,
     /// Stamped by `journal`; a back end that finds one opens it between connect and first byte.
@@ -203,6 +209,8 @@ impl ToolCall {
             single_attempt: false,
             place: None,
             handoff: None,
+            identical: false,
+            consent: None,
             entry: None,
             send_gate: None,
             sent_key: None,

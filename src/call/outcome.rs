@@ -8,6 +8,7 @@ use http::HeaderMap;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::approval::ApprovalId;
 use super::code::{DenyCode, FailCode};
 use super::ended::Asks;
 use super::evidence::Evidence;
@@ -351,6 +352,11 @@ pub enum Detail {
         times: u32,
     },
     Operation(OperationId),
+    /// `left`: how long it stands, where it waits or may be used.
+    Approval {
+        id: ApprovalId,
+        left: Option<Duration>,
+    },
     /// Pointers of the arguments that differ from the operation's first ones; `executed` when another agent's
     /// finished operation stands in the way (`write.scope: global`).
     Changed {

@@ -130,6 +130,24 @@ impl Path {
         Some(Self(segments))
     }
 
+    /// Whether the place that these tokens name is one of those it stands for.
+    pub fn leads_to(&self, tokens: &[String]) -> bool {
+        fn fits(segments: &[Segment], tokens: &[String]) -> bool {
+            match (segments.split_first(), tokens.split_first()) {
+                (None, None) => true,
+                (Some((Segment::Deep, rest)), _) => {
+                    (0..=tokens.len()).any(|skip| tokens.get(skip..).is_some_and(|t| fits(rest, t)))
+                }
+                (Some((Segment::Any, rest)), Some((_, tokens))) => fits(rest, tokens),
+                (Some((Segment::Name(name), rest)), Some((token, tokens))) => {
+                    name == token && fits(rest, tokens)
+                }
+                (None, Some(_)) | (Some(_), None) => false,
+            }
+        }
+        fits(&self.0, tokens)
+    }
+
     pub fn has_deep(&self) -> bool {
         self.0.contains(&Segment::Deep)
     }
@@ -138,6 +156,27 @@ impl Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_leads_to_the_places_it_stands_for_and_to_no_other() {
+        let leads = |path: &str, to: &str| {
+            Path::parse(path).expect("a path").leads_to(Pointer::parse(to).expect("one").tokens())
+        };
+        for (path, to) in [
+            ("/a", "/a"),
+            ("/a/*", "/a/0"),
+            ("/**/b", "/b"),
+            ("/**/b", "/a/0/b"),
+            ("/a/**/c", "/a/c"),
+        ] {
+            assert!(leads(path, to), "{path} {to}");
+        }
+        for (path, to) in
+            [("/a", "/a/b"), ("/a", "/b"), ("/a/*", "/a"), ("/**/b", "/b/c"), ("/a/**/c", "/c")]
+        {
+            assert!(!leads(path, to), "{path} {to}");
+        }
+    }
 
     #[test]
     fn any_depth_twice_is_any_depth_once() {

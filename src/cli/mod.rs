@@ -65,6 +65,8 @@ enum Verb {
     Schema(schema::Args),
     /// Ask a running gateway whether it is live or ready
     Probe(probe::Args),
+    /// Calls that wait for a person: list, show, approve, edit, reject them
+    Approvals(admin::approvals::Args),
     /// Writes that may have happened: list, show, settle them
     Reviews(admin::reviews::Args),
     /// Runs of agents: list, show, interrupt, resume them
@@ -95,6 +97,7 @@ pub fn main() -> ExitCode {
         Verb::Import(args) => import::run(&args),
         Verb::Schema(args) => schema::run(&args),
         Verb::Probe(args) => probe::run(&args),
+        Verb::Approvals(args) => admin::approvals::run(&args),
         Verb::Reviews(args) => admin::reviews::run(&args),
         Verb::Runs(args) => admin::runs::run(&args),
         Verb::Breakers(args) => admin::breakers::run(&args),
@@ -147,6 +150,8 @@ mod tests {
             vec!["checkrein", "mcp", "-p", "p.yaml", "--gateway", "127.0.0.1:7411"],
             vec!["checkrein", "reviews", "resolve", "op_1", "perhaps", "--evidence", "x"],
             vec!["checkrein", "reviews", "resolve", "op_1", "happened"],
+            vec!["checkrein", "approvals", "reject", "apr_1"],
+            vec!["checkrein", "approvals", "edit", "apr_1", "--comment", "x"],
             vec!["checkrein", "runs", "interrupt", "r"],
             vec!["checkrein", "breakers", "isolate", "t"],
             vec!["checkrein", "run", "-p", "p.yaml", "--admin-token-file", "x"],

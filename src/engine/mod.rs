@@ -327,6 +327,9 @@ impl Engine {
     pub fn sweep(&self) {
         self.runs.sweep(tokio::time::Instant::now());
         self.ledger.sweep();
+        for tool in self.ledger.approvals().sweep() {
+            self.metrics.tool(tool.as_str()).approval("expire");
+        }
         self.state.sweep();
         if let Some(egress) = &self.current.load().egress {
             egress.sweep();

@@ -4,9 +4,15 @@ use std::sync::Arc;
 
 use super::Engine;
 use crate::backends::mcp::{NotApproved, ServerView};
-use crate::call::{RunId, ToolName, UpstreamName};
+use crate::call::{
+    AgentId, Arguments, CallId, Denied, FrontEnd, Payload, RunId, ToolCall, ToolName, UpstreamName,
+};
+use crate::layers::allowlist::Allowlist;
+use crate::layers::arguments::ArgumentsCheck;
+use crate::layers::gate::Gate;
 use crate::layers::state::{CircuitView, Moves, NotMoved};
 use crate::ledger::Ledger;
+use crate::policy::snapshot::{Snapshot, Tool};
 use crate::run::Runs;
 
 impl Engine {
@@ -53,6 +59,23 @@ impl Engine {
         let server = UpstreamName::new(server).map_err(|_| NotApproved::NoDrift)?;
         let servers = self.servers.as_ref().ok_or(NotApproved::NoDrift)?;
         servers.approve(&server, tool, pin).await
+    }
+
+    /// Whether an agent may call the tool with these arguments: what its own call would meet, before anything is asked
+    /// of a ledger, a person or the tool.
+    pub fn judge(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        tool: &Arc<Tool>,
+        agent: &AgentId,
+        arguments: &Arguments,
+    ) -> Result<(), Denied> {
+        let payload = Payload::Arguments(arguments.clone());
+        let (id, run, name) = (CallId::mint(), RunId::mint(), tool.name.clone());
+        let now = tokio::time::Instant::now();
+        let call = ToolCall::new(id, agent.clone(), run, name, FrontEnd::ToolsApi, payload, now);
+        Allowlist(snapshot.clone()).admit(&call)?;
+        ArgumentsCheck { tool: tool.clone(), snapshot: snapshot.clone() }.admit(&call)
     }
 
     /// Closes the tool's circuit on trial.

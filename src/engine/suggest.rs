@@ -57,6 +57,7 @@ fn denied_for_the_tool(code: DenyCode) -> bool {
         | DenyCode::RunInterrupted
         | DenyCode::DeadlineExceeded
         | DenyCode::ApprovalRequired
+        | DenyCode::ApprovalEdited
         | DenyCode::ApprovalRejected
         | DenyCode::ApprovalExpired
         | DenyCode::HookDenied

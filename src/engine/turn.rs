@@ -61,6 +61,7 @@ impl Facts {
             | Detail::Circuit { .. }
             | Detail::Fuse { .. }
             | Detail::Operation(_)
+            | Detail::Approval { .. }
             | Detail::Changed { .. }
             | Detail::Size { .. } => {}
         }
@@ -126,8 +127,9 @@ impl Asking {
         let state = decide(facts);
         self.run.set_state(state);
         let summary = self.run.summary();
-        if !facts.review && !facts.unsettled && !facts.interrupted {
-            // Else the message is asked anew when it comes again: the write may be settled by then, the run let go on.
+        if !facts.review && !facts.approval && !facts.unsettled && !facts.interrupted {
+            // Else the message is asked anew when it comes again: by then the write may be settled, the call approved,
+            // the run let go on.
             let answers = answers.iter().map(batch::kept).collect();
             self.run.keep(KeptTurn { digest, round, state, summary: summary.clone(), answers });
         }

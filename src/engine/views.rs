@@ -87,6 +87,10 @@ impl StateSource for Engine {
                 .into_iter()
                 .map(|(agent, live)| (agent.as_str().to_owned(), live))
                 .collect(),
+            approvals_pending: {
+                let waiting = self.ledger.approvals().pending();
+                waiting.into_iter().map(|(tool, n)| (text(tool), n)).collect()
+            },
             reviews_open: reviews.into_iter().map(|(tool, open)| (text(tool), open)).collect(),
             review_oldest,
             store_writable: self.ledger.writable(),

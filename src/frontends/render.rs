@@ -133,6 +133,7 @@ fn told_denied(denied: &Denied) -> Told<'_> {
         | Detail::Circuit { isolated: false, .. }
         | Detail::Fuse { .. }
         | Detail::Operation(_)
+        | Detail::Approval { .. }
         | Detail::Changed { executed: false, .. }
         | Detail::Size { .. } => (denied.code.executed(), denied.code.again()),
     };
@@ -257,6 +258,12 @@ fn detail(object: &mut Object, detail: &Detail) {
     match detail {
         Detail::Budget { dimension, .. } => object.string("dimension", dimension.as_str()),
         Detail::Limited { by, .. } => object.string("limited_by", by.as_str()),
+        Detail::Approval { id, left } => {
+            object.string("approval", id.as_str());
+            if let Some(left) = left {
+                object.number("expires_in_ms", millis(*left));
+            }
+        }
         Detail::None
         | Detail::Faults(_)
         | Detail::Tools(_)
@@ -290,7 +297,8 @@ fn faults(object: &mut Object, detail: &Detail) {
         | Detail::Limited { .. }
         | Detail::Circuit { .. }
         | Detail::Fuse { .. }
-        | Detail::Operation(_) => return,
+        | Detail::Operation(_)
+        | Detail::Approval { .. } => return,
     };
     object.objects("faults", &list, |o, fault| {
         o.string("at", &fault.at);
@@ -385,6 +393,7 @@ fn rate_of(outcome: &crate::call::Outcome) -> Option<&Rate> {
             | Detail::Circuit { .. }
             | Detail::Fuse { .. }
             | Detail::Operation(_)
+            | Detail::Approval { .. }
             | Detail::Changed { .. }
             | Detail::Size { .. } => None,
         },

@@ -16,9 +16,10 @@ use tower::{Layer, Service};
 use super::gate::Answering;
 use crate::call::code::{DenyCode, FailCode};
 use crate::call::{
-    CallError, Class, Delivery, Denied, EntryOf, Evidence, Failed, IdempotencyKey, Keeper, Notes,
-    Outcome, Sending, ToolCall, ToolResult, Trace, Unknown, Verdict, send_gate,
+    CallError, Class, Consent, Delivery, Denied, EntryOf, Evidence, Failed, IdempotencyKey, Keeper,
+    Notes, Outcome, Sending, ToolCall, ToolResult, Trace, Unknown, Verdict, send_gate,
 };
+use crate::ledger::approvals::Yes;
 use crate::ledger::{End, Ledger, LedgerError, Ticket};
 use crate::telemetry::metrics::ToolMetrics;
 
@@ -76,12 +77,13 @@ where
             ended: ended.clone(),
             under_way: self.with.ledger.exchange(&ticket),
         });
+        let consent = call.consent.take();
         let attempt = self.inner.call(call);
         let with = self.with.clone();
         Box::pin(async move {
             // Told also when this future is dropped: a late answer then finds whatever the ledger made of that.
             let _ended = ended.drop_guard();
-            with.write(ticket, &keeper, &trace, attempt).await
+            with.write(ticket, &keeper, &trace, consent, attempt).await
         })
     }
 }
@@ -102,12 +104,13 @@ impl JournalLayer {
         ticket: Ticket,
         keeper: &Keeper,
         trace: &Trace,
+        consent: Option<Consent>,
         attempt: impl Future<Output = Result<ToolResult, Failed>>,
     ) -> Outcome {
         let lost = LostSight { metrics: &self.metrics, trace, known: false };
         let (gate, ended) = {
             let mut attempt = pin!(attempt);
-            let mut keeping = pin!(self.keep(&ticket, keeper, trace));
+            let mut keeping = pin!(self.keep(&ticket, keeper, trace, consent.as_ref()));
             // The attempt goes on while the intent is being recorded: its timer must not stand still. The gate is
             // looked at first, so that an end is never read without knowing whether it had opened.
             let mut gate = Gate::NeverOpened;
@@ -135,12 +138,19 @@ impl JournalLayer {
     }
 
     /// The keeper's part: waits for the back end's question, records the intent, opens.
-    async fn keep(&self, ticket: &Ticket, keeper: &Keeper, trace: &Trace) -> Gate {
+    async fn keep(
+        &self,
+        ticket: &Ticket,
+        keeper: &Keeper,
+        trace: &Trace,
+        consent: Option<&Consent>,
+    ) -> Gate {
         if !keeper.asked().await {
             return Gate::NeverOpened;
         }
         crash_point!("journal: asked");
-        if let Err(error) = self.ledger.intend(ticket).await {
+        let yes = consent.and_then(Consent::get::<Yes>);
+        if let Err(error) = self.ledger.intend(ticket, yes).await {
             keeper.shut(not_sent("the write could not be recorded"));
             return Gate::Unrecorded(error);
         }

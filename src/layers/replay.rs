@@ -18,7 +18,7 @@ use crate::call::{
 };
 use crate::ledger::resolver::{Hands, Settled, Waiting};
 use crate::ledger::{Begin, Intent, Join, Joined, Ledger, Ticket};
-use crate::policy::snapshot::Tool;
+use crate::policy::snapshot::{Identical, Tool};
 use crate::telemetry::metrics::ToolMetrics;
 
 /// When to come back to a ledger that could not be asked.
@@ -176,6 +176,7 @@ impl ReplayLayer {
             None => "miss",
         });
         // The claim goes to `journal`; a gate that refuses on the way drops it, and the operation is free again.
+        call.identical = identical_to.is_some() && self.approves_identical();
         call.handoff = Some(Handoff::new(ticket));
         let mut outcome = inner.oneshot(call).await.map_err(Into::into);
         match (&mut outcome, identical_to) {
@@ -187,6 +188,11 @@ impl ReplayLayer {
             (Err(_), _) => {}
         }
         outcome
+    }
+
+    fn approves_identical(&self) -> bool {
+        let write = self.tool.write.as_ref();
+        write.is_some_and(|write| write.identical == Identical::Approve)
     }
 
     fn replayed(&self, call: &ToolCall, how: &'static str, outcome: Outcome) -> Outcome {

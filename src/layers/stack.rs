@@ -84,7 +84,9 @@ pub fn read_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallSe
         .layer(GateLayer::new(with.arguments()))
         // (place kept for `hooks`: they replace arguments, so before anything that identifies a call by them)
         // (place kept for `cache`: a fresh cached read touches no tool, so it needs none of what follows)
-        // (place kept for `approval`: a person is asked only for what would really be sent)
+        // A person's yes. Below what answers without the tool: nobody is asked about what is not sent. Waits for nobody:
+        // without a yes the call is refused.
+        .option_layer(with.approval())
         // Bounds all waiting below: back-off and attempts together. Cuts nothing itself.
         .layer(GateLayer::new(deadline::Deadline(tool.clone())))
         // One verdict a call, after its retries: counted per attempt, one failing call would open its own circuit.
@@ -96,6 +98,8 @@ pub fn read_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallSe
         .option_layer(with.retry().map(retry::RetryLayer::new))
         // Per attempt: retries must not go round the bucket.
         .layer(GateLayer::new(with.rate_limit()))
+        // The yes is used up, on record, once nothing but the wire is left; a write's is by `journal`.
+        .option_layer(with.spend())
         // An agent that only rehearses has passed everything but the wire.
         .layer(GateLayer::new(dry_run::DryRun(gates.snapshot.clone())))
         // The only layer that ends an attempt early. A read is cut and cancelled at the tool.
@@ -154,7 +158,8 @@ pub fn write_stack_with<S: Inner>(
         // A finished write is told again, an unknown one blocks, one in flight is joined: no tool is touched for it,
         // so it needs no person, no closed circuit, no place and no token.
         .layer(with.replay(hands))
-        // (place kept for `approval`: bound to the exact operation, which `replay` has named)
+        // As for reads. Below `replay`: what was done already needs no yes, and it has told an identical write apart.
+        .option_layer(with.approval())
         .layer(GateLayer::new(deadline::Deadline(tool.clone())))
         .layer(GateLayer::new(with.breaker.clone()))
         .layer(GateLayer::new(with.bulkhead()))

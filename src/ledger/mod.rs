@@ -4,6 +4,7 @@
 //! Every live entry is in this process's memory, where a claim is one short lock; the store has the same rows. An
 //! intent is in the store before a byte is sent, an end before it is told.
 
+pub mod approvals;
 mod book;
 mod ends;
 mod entry;
@@ -32,6 +33,7 @@ use crate::call::{
     Sending, SentKey, ToolName, ToolResult,
 };
 use crate::store::{Change, Memory, Row, Store};
+use approvals::{Approvals, Yes};
 use book::{Begun, Book};
 pub use peek::Peeked;
 pub use review::{EntryView, Resolution, ResolveError, Settled, Standing, Verdict, Version};
@@ -113,6 +115,7 @@ pub struct LedgerError {
 #[derive(Debug)]
 pub struct Ledger {
     book: Arc<Book>,
+    approvals: Arc<Approvals>,
     secret: Secret,
     resolver: resolver::Resolver,
     exchanges: exchanges::Exchanges,
@@ -134,6 +137,7 @@ impl Ledger {
         // Without a store that lasts, what is remembered ends with the process, and so may its keys.
         let secret = book.store.secret().map_or_else(Secret::random, Secret::from_bytes);
         Self {
+            approvals: Approvals::new(book.clone()),
             book,
             secret,
             resolver: resolver::Resolver::default(),
@@ -149,6 +153,11 @@ impl Ledger {
     /// To be held as long as the exchange of this sending is under way.
     pub fn exchange(&self, ticket: &Ticket) -> Arc<dyn std::any::Any + Send + Sync> {
         Arc::new(self.exchanges.begin(&ticket.sending()))
+    }
+
+    /// What people are asked before a call is sent.
+    pub fn approvals(&self) -> &Arc<Approvals> {
+        &self.approvals
     }
 
     /// Unknown writes that are there and whose arguments are kept, at most `most`, in no order.
@@ -198,12 +207,27 @@ impl Ledger {
         self.book.peek(intent, Instant::now())
     }
 
-    /// At the send gate: the intent is lasting once this returns. `Err`: it is not, and nothing may be sent.
-    pub async fn intend(&self, ticket: &Ticket) -> Result<(), LedgerError> {
-        let Some(change) = self.book.intending(ticket)? else { return Ok(()) };
+    /// At the send gate: the intent is lasting once this returns, and the yes used up with it. `Err`: neither is, and
+    /// nothing may be sent.
+    pub async fn intend(&self, ticket: &Ticket, yes: Option<&Yes>) -> Result<(), LedgerError> {
+        let change = match (self.book.intending(ticket)?, yes) {
+            (Some(Change::Put { row, .. }), Some(yes)) => {
+                if yes.begin() {
+                    self.book.not_intended(ticket);
+                    return Err(LedgerError { doing: "use an approval twice" });
+                }
+                Change::PutSpending { row, yes: yes.id().clone() }
+            }
+            // Its row is there: it goes on, under the yes it began with.
+            (None, _) => return Ok(()),
+            (Some(change), _) => change,
+        };
         crash_point!("ledger: before the intent");
         let done = self.book.store.commit(change).await;
         crash_point!("ledger: after the intent");
+        if let Some(yes) = yes {
+            yes.end(done.as_ref().err());
+        }
         done.map_err(|error| {
             tracing::error!(%error, operation = %ticket.key().id(), "an intent is not on record");
             self.book.not_intended(ticket);

@@ -119,7 +119,7 @@ async fn fresh(ledger: &Ledger, ask: &Ask) -> Ticket {
 
 async fn send(ledger: &Ledger, ask: &Ask, end: End) {
     let ticket = fresh(ledger, ask).await;
-    ledger.intend(&ticket).await.expect("held");
+    ledger.intend(&ticket, None).await.expect("held");
     ledger.finish(ticket, end).await.expect("held");
 }
 
@@ -199,7 +199,7 @@ async fn a_look_claims_nothing_and_says_what_a_claim_would_have_met() {
     assert_eq!(look(&ask("c1")), None);
     let ticket = fresh(&ledger, &ask("c1")).await;
     assert_eq!(look(&ask("c1")), Some((Known::Running, true)), "claimed, nothing sent");
-    ledger.intend(&ticket).await.expect("held");
+    ledger.intend(&ticket, None).await.expect("held");
     assert_eq!(look(&ask("c2")), Some((Known::Running, true)), "in flight");
     ledger.finish(ticket, not_executed()).await.expect("held");
     assert_eq!(look(&ask("c1")), None, "it provably did nothing");
@@ -302,7 +302,7 @@ async fn bb_w10_fifty_at_once_share_one_end() {
         };
         waiting.spawn(join.wait(until));
     }
-    ledger.intend(&ticket).await.expect("held");
+    ledger.intend(&ticket, None).await.expect("held");
     ledger.finish(ticket, End::Executed(Some(result("7")))).await.expect("held");
     let answers = waiting.join_all().await;
     assert_eq!(answers.len(), 49);
@@ -340,7 +340,7 @@ async fn a_ticket_dropped_after_its_intent_leaves_an_unknown_write() {
     let ledger = Ledger::in_memory();
     let until = Instant::now() + Duration::from_secs(60);
     let ticket = fresh(&ledger, &ask("c1")).await;
-    ledger.intend(&ticket).await.expect("held");
+    ledger.intend(&ticket, None).await.expect("held");
     let Begin::InProgress(join) = begin(&ledger, &ask("c2")).await else { panic!("joins") };
     drop(ticket);
     assert_eq!(join.wait(until).await.expect_err("unknown").code(), "outcome_unknown");
@@ -487,7 +487,7 @@ async fn two_that_go_on_at_once_are_one_and_a_lost_one_blocks_the_next() {
     let ticket = fresh(&ledger, &going_on(ask("c2"), 0)).await;
     let begun = begin(&ledger, &going_on(ask("c3"), 0)).await;
     let Begin::InProgress(join) = begun else { panic!("{begun:?}") };
-    ledger.intend(&ticket).await.expect("held");
+    ledger.intend(&ticket, None).await.expect("held");
     ledger.finish(ticket, unknown()).await.expect("held");
     let joined = join.wait(Instant::now() + DAY).await;
     assert!(matches!(joined, Err(CallError::Unknown(_))), "{joined:?}");
@@ -680,7 +680,7 @@ async fn play(ledger: Arc<Ledger>, steps: Vec<Step>) {
             Step::Intend { nth } => {
                 let count = held.len();
                 if let Some(one) = held.get_mut(usize::from(nth) % count.max(1)) {
-                    ledger.intend(&one.ticket).await.expect("held");
+                    ledger.intend(&one.ticket, None).await.expect("held");
                     one.intended = true;
                 }
             }
@@ -835,7 +835,7 @@ async fn what_a_crash_leaves_of_a_call_that_was_asked_or_went_on() {
     let mut held = Vec::new();
     for n in ["3", "4"] {
         let ticket = fresh(&ledger, &going_on(order(n, "c2"), 0)).await;
-        ledger.intend(&ticket).await.expect("held");
+        ledger.intend(&ticket, None).await.expect("held");
         held.push(ticket);
     }
     // The process ends here: no ticket is dropped, no end is written.
@@ -907,7 +907,7 @@ async fn a_write_without_an_end_is_dated_by_its_sending_however_often_the_proces
     let ledger = durable(folder.path()).await;
     let key = intent(&ask("c1")).operation.key;
     let ticket = fresh(&ledger, &ask("c1")).await;
-    ledger.intend(&ticket).await.expect("on record");
+    ledger.intend(&ticket, None).await.expect("on record");
     // Its process ends before it does.
     std::mem::forget(ticket);
     let ledger = restarted(ledger, folder.path()).await;
@@ -960,7 +960,7 @@ async fn an_intent_without_an_end_is_unknown_after_a_restart_and_says_why() {
     let folder = tempfile::tempdir().expect("a folder");
     let ledger = durable(folder.path()).await;
     let ticket = fresh(&ledger, &ask("c1")).await;
-    ledger.intend(&ticket).await.expect("recorded");
+    ledger.intend(&ticket, None).await.expect("recorded");
     let claimed = fresh(&ledger, &order("unsent", "c1")).await;
     ledger.close().await; // as far as the store hears, the process ends here
     drop((ticket, claimed));
@@ -978,7 +978,7 @@ async fn who_joined_a_write_has_its_end_after_a_restart_too() {
     let folder = tempfile::tempdir().expect("a folder");
     let ledger = durable(folder.path()).await;
     let ticket = fresh(&ledger, &plain("c1")).await;
-    ledger.intend(&ticket).await.expect("recorded");
+    ledger.intend(&ticket, None).await.expect("recorded");
     let Begin::InProgress(join) = begin(&ledger, &plain("c2")).await else { panic!("joins") };
     ledger.finish(ticket, End::Executed(Some(result("7")))).await.expect("recorded");
     assert_eq!(text(join.wait(Instant::now() + DAY).await), "7");
@@ -1085,9 +1085,9 @@ async fn after_the_close_nothing_is_sent_and_what_is_known_is_still_told() {
     send(&ledger, &ask("c1"), End::Executed(Some(result("7")))).await;
     let ticket = fresh(&ledger, &order("late", "c1")).await;
     let sent = fresh(&ledger, &order("sent", "c1")).await;
-    ledger.intend(&sent).await.expect("recorded");
+    ledger.intend(&sent, None).await.expect("recorded");
     ledger.close().await;
-    assert!(ledger.intend(&ticket).await.is_err(), "the gate stays shut");
+    assert!(ledger.intend(&ticket, None).await.is_err(), "the gate stays shut");
     drop(ticket);
     assert!(ledger.finish(sent, End::Executed(Some(result("8")))).await.is_err());
     assert_eq!(refused(&ledger, &order("sent", "c2")).await.code, DenyCode::ReviewRequired);

@@ -129,6 +129,7 @@ impl Reviews {
             run,
             operation: Some(&review.operation.to_string()),
             occurrence: Some(review.occurrence),
+            ..PersonFacts::default()
         });
     }
 }

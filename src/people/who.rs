@@ -35,6 +35,11 @@ impl Person {
         Ok(Self { name: Some(name.to_owned()), ..self })
     }
 
+    /// What the listener knows them by.
+    pub fn credential(&self) -> &str {
+        &self.credential
+    }
+
     /// False for the agent itself, under whichever of its names: nobody judges their own write.
     pub fn is_not(&self, agent: &AgentId) -> bool {
         let own = |name: &str| name.eq_ignore_ascii_case(agent.as_str());

@@ -17,9 +17,9 @@ use super::material::resolve;
 use super::merge::{self, get, in_memory, narrow};
 use super::schema::Schema;
 use super::snapshot::{
-    Agent, BodyEncoding, Egress, FusePolicy, Grants, HostRule, HttpTemplate, Identical, OnUnlisted,
-    ProcessLimits, Rest, ResultPolicy, Rule, RunPolicy, SecretText, Snapshot, Target, Tool,
-    Upstream, WritePolicy,
+    Agent, Allowed, ApprovalPolicy, BodyEncoding, Egress, FusePolicy, Grants, HostRule,
+    HttpTemplate, Identical, OnUnlisted, ProcessLimits, Rest, ResultPolicy, Rule, RunPolicy,
+    SecretText, Snapshot, Target, Tool, Upstream, When, WritePolicy,
 };
 use crate::call::Named;
 use crate::call::canonical::canonical;
@@ -216,6 +216,7 @@ fn tool(
         volatile: values(&tool.volatile),
         alternatives: servers::alternatives(tool),
         cost: get(&tool.cost).map(|money| money.millionths),
+        approval: approval(tool),
         result: result_of(&tool.result, checked.expects.get(name).cloned()),
         write: (!read).then(|| write(&tool.write)),
         listed: Arc::new(listed),
@@ -246,6 +247,7 @@ pub(super) fn tool_section(t: &Tool) -> Digest {
     let result = &t.result;
     let ends = format!("{:?}", (result.json, &result.select, &result.redact, result.max));
     let more = format!("{:?}", (result.fail_on_oversize, &t.write, &t.volatile, &t.alternatives));
+    let asked = t.approval.as_ref().map(|approval| format!("{approval:?}"));
     let schema = canonical(t.schema.source());
     let expect = result.expect.as_ref().map(|schema| canonical(schema.source()));
     Digest::of_parts(&[
@@ -255,6 +257,7 @@ pub(super) fn tool_section(t: &Tool) -> Digest {
         limits.as_bytes(),
         ends.as_bytes(),
         more.as_bytes(),
+        asked.unwrap_or_default().as_bytes(),
         &schema,
         &expect.unwrap_or_default(),
     ])
@@ -263,6 +266,25 @@ pub(super) fn tool_section(t: &Tool) -> Digest {
 fn fuse(tool: &written::Tool) -> Option<FusePolicy> {
     let open = FusePolicy { same_failures: None, same_results: None };
     tool.fuse.as_ref().map(|_| merge::fuse(&tool.fuse, open))
+}
+
+fn approval(tool: &written::Tool) -> Option<ApprovalPolicy> {
+    let written = &tool.approval.as_ref()?.value;
+    let mut approvers: Vec<Arc<str>> =
+        values(&written.approvers).iter().map(|name| name.as_str().into()).collect();
+    // The order of names means nothing.
+    approvers.sort();
+    let mut decisions = match &written.decisions {
+        Some(_) => values(&written.decisions),
+        None => vec![Allowed::Approve, Allowed::Reject],
+    };
+    decisions.sort();
+    Some(ApprovalPolicy {
+        when: get(&written.when).unwrap_or(When::Always),
+        approvers,
+        decisions,
+        expires: get(&written.expires).unwrap_or(merge::DEFAULT_EXPIRES),
+    })
 }
 
 fn result_of(section: &Maybe<written::ToolResult>, expect: Option<Schema>) -> ResultPolicy {

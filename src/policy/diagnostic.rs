@@ -347,6 +347,7 @@ codes! {
         CR3009 "a protection switched off";
         CR3010 "secret missing, empty, or readable by others";
     }
+    Error { CR3011 "`identical: approve` where nobody is asked"; }
     Note {
         CR3012 "write whose circuit is probed by a real write";
         CR3013 "write over pooled connections";
@@ -361,6 +362,7 @@ codes! {
         CR4002 "timeouts that contradict each other";
         CR4003 "`ttl` of a write shorter than a run that may ask again";
     }
+    Warning { CR4004 "a question to a person that outlives the run"; }
     Warning { CR4006 "one call opens its own circuit"; }
     Note { CR4007 "`burst` below what one batch asks for"; }
     Warning {

@@ -3,6 +3,7 @@
 //! Each record is one function over `read::Fields`: the list of its keys, their kinds, and which must be there.
 //! A document may hold less than the file says: what was wrong has been reported and is absent.
 
+mod approval;
 pub mod kinds;
 pub mod mcp;
 pub mod read;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method};
 
+pub use self::approval::Approval;
 use self::kinds::{
     Address, COUNT, Count, Host, MONEY, NAME, Part, RATE, SHARE, SIZE, SchemaSource, Target,
 };
@@ -263,6 +265,7 @@ pub struct Tool {
     pub volatile: Maybe<Vec<At<Pointer>>>,
     pub alternatives: Maybe<Vec<At<String>>>,
     pub cost: Maybe<Money>,
+    pub approval: Maybe<Approval>,
     pub http: Maybe<Http>,
     pub result: Maybe<ToolResult>,
     pub write: Maybe<Write>,

@@ -23,6 +23,8 @@ pub const DEFAULT_RUN: &str = "default";
 pub const DEFAULT_DRAIN: Duration = Duration::from_secs(30);
 /// A finished write answers for so long.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(86_400);
+/// A question to a person stands for so long, and then its answer.
+pub const DEFAULT_EXPIRES: Duration = Duration::from_secs(15 * 60);
 /// Calls of one tool in flight at once.
 pub const DEFAULT_TOOL_BULKHEAD: u64 = 8;
 /// Calls of one upstream in flight at once.

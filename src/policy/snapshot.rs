@@ -1,5 +1,6 @@
 //! The policy as the gateway obeys it: immutable, compiled, complete. Data only; live state is `layers/state.rs`.
 
+mod approval;
 mod mcp;
 mod remedies;
 
@@ -12,6 +13,7 @@ use http::{HeaderName, HeaderValue, Method};
 use ipnet::IpNet;
 use serde_json::Value;
 
+pub use self::approval::{Allowed, ApprovalPolicy, When};
 pub use self::mcp::{
     Child, EnvValue, IsError, MayAsk, McpServer, McpTool, OnDrift, Pass, Pin, Reach, Share,
 };
@@ -304,6 +306,8 @@ pub struct Tool {
     /// Per attempt sent, millionths.
     pub cost: Option<u64>,
     pub result: ResultPolicy,
+    /// `None` = nobody is asked.
+    pub approval: Option<ApprovalPolicy>,
     /// Writes only.
     pub write: Option<WritePolicy>,
     /// Its definition as MCP agents are shown it: `name`, `description`, `inputSchema`, `annotations`, and of a tool
@@ -481,5 +485,7 @@ pub struct WritePolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Identical {
     Allow,
+    /// Only with a person's yes.
+    Approve,
     Refuse,
 }

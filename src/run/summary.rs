@@ -130,6 +130,7 @@ fn denied_words(code: DenyCode) -> &'static str {
         | DenyCode::RepeatBlocked
         | DenyCode::DeadlineExceeded
         | DenyCode::ApprovalRequired
+        | DenyCode::ApprovalEdited
         | DenyCode::ApprovalRejected
         | DenyCode::ApprovalExpired
         | DenyCode::HookDenied

@@ -73,6 +73,8 @@ fn call(run: &Run, id: &str) -> ToolCall {
         single_attempt: false,
         place: None,
         handoff: None,
+        identical: false,
+        consent: None,
         entry: None,
         send_gate: None,
         sent_key: None,

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Answer, Change, Row, Standing, StoreError, Which};
-use crate::call::{IdempotencyKey, ToolResult};
+use super::{Answer, Approval, Change, Row, Said, Standing, StoreError, Which};
+use crate::call::{ApprovalId, IdempotencyKey, ToolResult};
+use crate::telemetry::record::wall_clock;
 
 type Place = (IdempotencyKey, u32);
 
@@ -18,6 +19,7 @@ pub struct Memory {
 struct Tables {
     entries: HashMap<Place, Row>,
     results: HashMap<Place, ToolResult>,
+    approvals: HashMap<ApprovalId, Approval>,
 }
 
 fn is_open(row: &Row) -> bool {
@@ -49,6 +51,11 @@ impl Memory {
     /// Every row, in no order.
     pub fn rows(&self) -> Vec<Row> {
         self.tables().entries.values().cloned().collect()
+    }
+
+    /// Every approval, in no order.
+    pub(super) fn approvals(&self) -> Vec<Approval> {
+        self.tables().approvals.values().cloned().collect()
     }
 
     pub(super) fn apply(&self, change: &Change) -> Result<(), StoreError> {
@@ -90,6 +97,30 @@ impl Memory {
                     }
                 }
             }
+            Change::PutSpending { row, yes } => {
+                if tables.entries.get(&place(row.which)).is_some_and(is_open) {
+                    return Err(StoreError::Refused);
+                }
+                spend(&mut tables, yes)?;
+                self.keep(&mut tables, row, None);
+            }
+            Change::Ask(approval) => {
+                if tables.approvals.contains_key(&approval.id) {
+                    return Err(StoreError::Refused);
+                }
+                tables.approvals.insert(approval.id.clone(), (**approval).clone());
+            }
+            Change::Decide(approval) => {
+                let found = tables.approvals.get_mut(&approval.id);
+                let open = found.filter(|found| found.said == Said::Pending);
+                *open.ok_or(StoreError::Refused)? = (**approval).clone();
+            }
+            Change::Spend(yes) => spend(&mut tables, yes)?,
+            Change::ForgetApprovals(all) => {
+                for id in all {
+                    tables.approvals.remove(id);
+                }
+            }
             Change::Forget(rows) => {
                 for which in rows {
                     let found = tables.entries.get(&place(*which));
@@ -111,6 +142,13 @@ impl Memory {
             tables.results.insert(at, result.clone());
         }
     }
+}
+
+fn spend(tables: &mut Tables, yes: &ApprovalId) -> Result<(), StoreError> {
+    let found = tables.approvals.get_mut(yes).filter(|found| found.said == Said::Approved);
+    let found = found.ok_or(StoreError::Refused)?;
+    (found.said, found.changed) = (Said::Spent, wall_clock());
+    Ok(())
 }
 
 fn place(which: Which) -> Place {

@@ -36,6 +36,25 @@ CREATE TABLE results (
     body       BLOB    NOT NULL,
     PRIMARY KEY (identity, occurrence)
 ) STRICT;
+", "
+CREATE TABLE approvals (
+    id         TEXT    NOT NULL PRIMARY KEY,
+    state      TEXT    NOT NULL CHECK (state IN ('pending', 'approved', 'rejected', 'spent')),
+    tool       TEXT    NOT NULL,
+    agent      TEXT    NOT NULL,
+    run        TEXT    NOT NULL, -- of the call that asked first
+    call       TEXT    NOT NULL,
+    asked_for  BLOB    NOT NULL CHECK (length(asked_for) = 32),
+    binding    BLOB    NOT NULL CHECK (length(binding) = 32), -- what the yes is for; differs where it was edited
+    section    BLOB    NOT NULL CHECK (length(section) = 32), -- of the tool's rules
+    arguments  TEXT    NOT NULL, -- JSON
+    edited     TEXT,             -- JSON: as a person changed them
+    why        TEXT    NOT NULL, -- the rule that asked
+    ttl_ms     INTEGER NOT NULL, -- how long the question stands, and then the answer
+    asked_ms   INTEGER NOT NULL, -- milliseconds since 1970
+    changed_ms INTEGER NOT NULL, -- since when it is in this state
+    decided    TEXT              -- JSON: who, comment, when
+) STRICT;
 "];
 
 /// The version this program writes.

@@ -3,6 +3,7 @@
 //! The rules of the ledger are not here. An engine keeps rows, refuses a change whose condition does not hold, and
 //! says "done" only once a crash can no longer undo it.
 
+mod approvals;
 mod begin;
 mod entries;
 mod files;
@@ -24,9 +25,11 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::oneshot;
 
 use crate::call::{
-    AgentId, Arguments, CallId, Digest, Failed, IdempotencyKey, RunId, ToolName, ToolResult,
+    AgentId, ApprovalId, Arguments, CallId, Digest, Failed, IdempotencyKey, RunId, ToolName,
+    ToolResult,
 };
 use crate::telemetry::metrics::Metrics;
+pub use approvals::{Approval, Decided, Said};
 pub use memory::Memory;
 pub use writer::Sqlite;
 
@@ -115,6 +118,16 @@ pub enum Change {
     Recover,
     /// Rows that no longer answer. Intents and unknown ones stay, whoever asks.
     Forget(Vec<Which>),
+    /// As `Put`, and the yes of a person is used up by it: both or neither. Refused also where there is none.
+    PutSpending { row: Box<Row>, yes: ApprovalId },
+    /// A person is asked. Refused where there is a question of that name.
+    Ask(Box<Approval>),
+    /// What a person said. Refused unless the question is open.
+    Decide(Box<Approval>),
+    /// A yes is used up. Refused where there is none.
+    Spend(ApprovalId),
+    /// Approvals that nobody looks at any more.
+    ForgetApprovals(Vec<ApprovalId>),
 }
 
 /// Why a change was not made.
@@ -204,6 +217,15 @@ impl Store {
             Store::Sqlite(engine) => engine.result(key, occurrence).await,
             Store::Memory(engine) => Ok(engine.result(key, occurrence)),
             Store::Unreadable(why) => Err(StoreError::Unavailable(why.clone())),
+        }
+    }
+
+    /// Every approval found at the start, once.
+    pub fn approvals(&self) -> Vec<Approval> {
+        match self {
+            Store::Sqlite(engine) => engine.approvals(),
+            Store::Memory(engine) => engine.approvals(),
+            Store::Unreadable(_) => Vec::new(),
         }
     }
 

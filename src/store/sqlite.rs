@@ -3,6 +3,8 @@
 //! Settings that fail silently (`journal_mode`, `synchronous`) are read back. A checkpoint never runs inside
 //! somebody's commit: the writer asks for one between groups.
 
+mod approvals;
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -18,7 +20,7 @@ use crate::call::{IdempotencyKey, ToolResult};
 /// How long a statement waits for an operator's lock.
 const BUSY: Duration = Duration::from_millis(250);
 /// Statements kept prepared; there are fewer.
-const STATEMENTS: usize = 16;
+const STATEMENTS: usize = 24;
 const NAME: &str = "store.db";
 
 #[derive(Debug)]
@@ -247,6 +249,14 @@ impl Db {
                 self.connection.execute(entries::RECOVER, [])?;
                 Ok(true)
             }
+            Change::PutSpending { row, yes } => {
+                let put = self.put(&wire::columns(row))?;
+                Ok(put && self.keep(row.which, None)? && self.spend(yes)?)
+            }
+            Change::Ask(approval) => self.ask(approval),
+            Change::Decide(approval) => self.decide(approval),
+            Change::Spend(yes) => self.spend(yes),
+            Change::ForgetApprovals(all) => self.forget_approvals(all),
             Change::Forget(rows) => {
                 let mut forget = self.connection.prepare_cached(entries::FORGET)?;
                 let mut drop_result = self.connection.prepare_cached(entries::DROP_RESULT)?;
@@ -441,4 +451,17 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Columns> {
         error: row.get(14)?,
         resolved: row.get(15)?,
     })
+}
+
+/// A hand on a closed store.
+#[cfg(test)]
+pub(super) fn execute(file: &Path, sql: &str) {
+    let db = Connection::open(file).expect("there");
+    db.execute_batch(sql).expect("sound");
+}
+
+/// The store as it was before it had approvals.
+#[cfg(test)]
+pub(super) fn undo_approvals(file: &Path) {
+    execute(file, "DROP TABLE approvals; PRAGMA user_version = 1;");
 }

@@ -408,3 +408,117 @@ async fn a_lost_result_is_found_once_and_only_where_it_was_lost() {
     })
     .await;
 }
+
+fn question(name: &str) -> Approval {
+    let bytes = |text: &str| Digest::of(text.as_bytes());
+    Approval {
+        id: ApprovalId::parse(&format!("apr_{:016x}", name.len())).expect("a name"),
+        asked_for: bytes(name),
+        binding: bytes(name),
+        tool: ToolName::new("pay").expect("name"),
+        agent: AgentId::new("a").expect("name"),
+        caller: caller("идент|\"2"),
+        section: bytes("section"),
+        arguments: arguments(r#"{"to":"x","amount":9007199254740993}"#),
+        edited: None,
+        why: "tools.pay.approval.when: always :7".into(),
+        ttl: DAY,
+        asked: wall_clock(),
+        changed: wall_clock(),
+        said: Said::Pending,
+        decided: None,
+    }
+}
+
+fn decided(mut approval: Approval, said: Said) -> Approval {
+    let (who, comment) = ("ada".into(), "be\u{202e}cause".into());
+    approval.decided = Some(Decided { who, comment, at: wall_clock() });
+    Approval { said, ..approval }
+}
+
+#[tokio::test]
+async fn a_question_is_answered_once_and_its_yes_used_up_once() {
+    over_both(async |store, folder| {
+        let asked = question("x");
+        store.commit(Change::Ask(Box::new(asked.clone()))).await.expect("asked");
+        let again = Change::Ask(Box::new(asked.clone()));
+        assert_eq!(store.commit(again).await, Err(StoreError::Refused), "one of a name");
+        let spend = || Change::Spend(asked.id.clone());
+        assert_eq!(store.commit(spend()).await, Err(StoreError::Refused), "no yes yet");
+        let mut yes = decided(asked.clone(), Said::Approved);
+        yes.edited = Some(arguments(r#"{"to":"y"}"#));
+        yes.binding = Digest::of(b"y");
+        store.commit(Change::Decide(Box::new(yes.clone()))).await.expect("decided");
+        let no = Change::Decide(Box::new(decided(asked.clone(), Said::Rejected)));
+        assert_eq!(store.commit(no).await, Err(StoreError::Refused), "somebody was first");
+        // The intent of a write and the end of its yes are one.
+        let under_way = row("x", 7, Standing::Intent);
+        store.commit(put(under_way.clone())).await.expect("put");
+        let with = |claim| Change::PutSpending {
+            row: Box::new(row("x", claim, Standing::Intent)),
+            yes: asked.id.clone(),
+        };
+        assert_eq!(store.commit(with(8)).await, Err(StoreError::Refused), "under way");
+        let refused = Standing::NotExecuted { evidence: "status_422".into() };
+        store.commit(end(row("x", 7, refused), None)).await.expect("ended");
+        store.commit(with(8)).await.expect("the yes was still there");
+        assert_eq!(store.commit(spend()).await, Err(StoreError::Refused), "it is used up");
+        let free = Standing::NotExecuted { evidence: "status_422".into() };
+        store.commit(end(row("x", 8, free), None)).await.expect("ended");
+        assert_eq!(store.commit(with(9)).await, Err(StoreError::Refused), "no yes, no intent");
+        let (store, rows) = rows(store, folder).await;
+        assert!(
+            matches!(rows[0].standing, Standing::NotExecuted { .. }) && rows[0].which.claim == 8
+        );
+        let [kept] = store.approvals().try_into().expect("one");
+        let kept: Approval = kept;
+        assert_eq!((kept.said, kept.id, kept.why), (Said::Spent, asked.id.clone(), asked.why));
+        assert_eq!(
+            (kept.asked_for, kept.binding, kept.section),
+            (asked.asked_for, yes.binding, yes.section)
+        );
+        assert_eq!(
+            (kept.tool, kept.agent, kept.caller, kept.ttl),
+            (yes.tool, yes.agent, yes.caller, DAY)
+        );
+        assert_eq!(kept.arguments.tree(), asked.arguments.tree());
+        assert_eq!(kept.edited.expect("edited").tree(), &serde_json::json!({ "to": "y" }));
+        let by = kept.decided.expect("by whom");
+        assert_eq!((by.who.as_str(), by.comment.as_str()), ("ada", "be\u{202e}cause"));
+        store.commit(Change::ForgetApprovals(vec![asked.id.clone()])).await.expect("forgotten");
+        assert_eq!(store.commit(spend()).await, Err(StoreError::Refused), "gone");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_store_of_the_version_before_is_led_on_with_all_that_is_in_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, _) = open(folder.path());
+    store.commit(put(row("x", 7, unknown("a timeout")))).await.expect("put");
+    store.close().await;
+    let file = folder.path().join("state/store.db");
+    sqlite::undo_approvals(&file);
+    let (store, rows) = open(folder.path());
+    assert_eq!(rows.len(), 1, "nothing is lost");
+    assert!(matches!(rows[0].standing, Standing::Unknown { .. }));
+    store.commit(Change::Ask(Box::new(question("x")))).await.expect("asked");
+    store.close().await;
+    let (store, _) = open(folder.path());
+    assert_eq!(store.approvals().len(), 1);
+    assert!(store.approvals().is_empty(), "told once");
+}
+
+#[tokio::test]
+async fn an_approval_that_makes_no_sense_is_no_yes_and_hinders_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, _) = open(folder.path());
+    store.commit(Change::Ask(Box::new(question("x")))).await.expect("asked");
+    store.commit(Change::Ask(Box::new(question("xy")))).await.expect("asked");
+    store.close().await;
+    let file = folder.path().join("state/store.db");
+    sqlite::execute(&file, "UPDATE approvals SET arguments = '[' WHERE id LIKE '%1'");
+    let (store, _) = open(folder.path());
+    let left: Vec<String> = store.approvals().iter().map(|one| one.id.to_string()).collect();
+    assert_eq!(left, ["apr_0000000000000002"]);
+}

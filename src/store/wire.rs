@@ -107,13 +107,13 @@ fn value<T: Copy>(all: &[(T, &'static str)], word: &str) -> Option<T> {
 }
 
 /// A system that cannot write JSON of strings and numbers does not exist; an empty text reads back as damaged.
-fn json<T: Serialize>(value: &T) -> String {
+pub(super) fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
 /// What this program wrote, and an operator may have touched: other members or types make it damaged.
 #[expect(clippy::disallowed_methods, reason = "the store's own text, no agent's or tool's bytes")]
-fn parsed<T: DeserializeOwned>(text: &str) -> Option<T> {
+pub(super) fn parsed<T: DeserializeOwned>(text: &str) -> Option<T> {
     serde_json::from_str(text).ok()
 }
 
@@ -122,7 +122,7 @@ pub(super) fn millis(time: SystemTime) -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-fn time(millis: i64) -> SystemTime {
+pub(super) fn time(millis: i64) -> SystemTime {
     let after = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
     UNIX_EPOCH.checked_add(after).unwrap_or(UNIX_EPOCH)
 }

@@ -4,9 +4,9 @@
 //! larger, because what arrives during a sync makes the next one.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::lock::{self, Lock};
 use super::sqlite::{Db, GroupFailed};
-use super::{Change, OpenError, Place, Row, StoreError, Then, begin, files, secret};
+use super::{Approval, Change, OpenError, Place, Row, StoreError, Then, begin, files, secret};
 use crate::call::{IdempotencyKey, ToolResult};
 use crate::telemetry::metrics::Metrics;
 
@@ -40,6 +40,8 @@ pub struct Sqlite {
     jobs: SyncSender<Job>,
     shared: Arc<Shared>,
     secret: secret::Secret,
+    /// As they were found, until somebody takes them.
+    approvals: Mutex<Vec<Approval>>,
 }
 
 #[derive(Debug)]
@@ -71,6 +73,7 @@ impl Sqlite {
         let locks = [lock::store(&folder.join("store.db"))?, lock];
         let db = Db::open(folder, &secret.fingerprint().0)?;
         let rows = db.load()?;
+        let approvals = Mutex::new(db.approvals()?);
         db.leave_as_found(false)?;
         let shared =
             Arc::new(Shared { writable: AtomicBool::new(true), bytes: AtomicU64::new(db.bytes()) });
@@ -89,7 +92,11 @@ impl Sqlite {
         named
             .spawn(move || writer.run(&waiting))
             .map_err(|error| OpenError::Refused(format!("no thread for the store ({error})")))?;
-        Ok((Self { jobs, shared, secret }, rows))
+        Ok((Self { jobs, shared, secret, approvals }, rows))
+    }
+
+    pub(super) fn approvals(&self) -> Vec<Approval> {
+        std::mem::take(&mut *self.approvals.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn secret(&self) -> &[u8] {
@@ -245,7 +252,9 @@ impl Writer {
         for (change, then) in group {
             // A row that would have to be given up at its end is not begun.
             match (&self.fault, &change) {
-                (Some(fault), Change::Put { .. }) => then(Err(fault.error.clone())),
+                (Some(fault), Change::Put { .. } | Change::PutSpending { .. } | Change::Ask(_)) => {
+                    then(Err(fault.error.clone()))
+                }
                 (Some(_) | None, _) => taken.push((change, then)),
             }
         }

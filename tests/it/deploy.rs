@@ -40,6 +40,7 @@ const REFUSALS: &[&str] = &[
     "repeat_blocked",
     "deadline_exceeded",
     "approval_required",
+    "approval_edited",
     "approval_rejected",
     "approval_expired",
     "hook_denied",

@@ -5,6 +5,7 @@
     reason = "a helper of a test may fail like the test itself; clippy sees only what stands in #[test]"
 )]
 
+mod approval_cases;
 mod breaker_cases;
 mod fault_cases;
 mod limit_cases;

@@ -1,7 +1,8 @@
-//! `checkrein reviews`, `runs`, `breakers`, `mcp-tools`: what people ask of a running gateway, over its admin listener.
+//! `checkrein approvals`, `reviews`, `runs`, `breakers`, `mcp-tools`: what people ask of a running gateway, over its admin listener.
 //!
 //! Exit 0 = done, 1 = refused (also: somebody else was first), 2 = usage, 3 = nobody there, or no such id.
 
+pub(super) mod approvals;
 pub(super) mod breakers;
 mod client;
 pub(super) mod mcp_tools;

@@ -78,6 +78,7 @@ pub(super) fn wire_of(code: DenyCode) -> Wire {
         | DenyCode::RepeatBlocked
         | DenyCode::DeadlineExceeded
         | DenyCode::ApprovalRequired
+        | DenyCode::ApprovalEdited
         | DenyCode::ApprovalRejected
         | DenyCode::ApprovalExpired
         | DenyCode::HookDenied

@@ -70,7 +70,7 @@ async fn an_end_that_cannot_be_recorded_is_unknown_to_everybody() {
         let metrics = metrics();
         let journal = JournalLayer { ledger: failing, metrics: metrics.tool("pay") };
         let Ok(Begin::Fresh(ticket)) = kept.begin(intent()).await else { panic!("a claim") };
-        kept.intend(&ticket).await.expect("on record");
+        kept.intend(&ticket, None).await.expect("on record");
         let joiner = Intent { call: CallId::new("call-2").expect("an id"), ..intent() };
         let Ok(Begin::InProgress(join)) = kept.begin(joiner.clone()).await else {
             panic!("in flight")

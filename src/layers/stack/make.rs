@@ -12,6 +12,7 @@ use crate::call::Named;
 use crate::call::code::DenyCode;
 use crate::call::{AgentId, CallError, Denied, Payload, ToolCall, ToolResult};
 use crate::layers::allowlist::Allowlist;
+use crate::layers::approval::{ApprovalLayer, SpendLayer};
 use crate::layers::arguments::{self, ArgumentsCheck};
 use crate::layers::breaker::Breaker;
 use crate::layers::budget::Budget;
@@ -99,6 +100,22 @@ impl<'a> Maker<'a> {
             ledger: self.gates.ledger.clone(),
             metrics: self.metrics.clone(),
         }
+    }
+
+    /// Of a tool whose policy asks people.
+    pub(super) fn approval(&self) -> Option<ApprovalLayer> {
+        let policy = self.tool.approval.clone()?;
+        Some(ApprovalLayer {
+            tool: self.tool.clone(),
+            policy: Arc::new(policy),
+            ledger: self.gates.ledger.clone(),
+            rehearsing: self.rehearsing(),
+        })
+    }
+
+    /// What uses up the yes of a read.
+    pub(super) fn spend(&self) -> Option<SpendLayer> {
+        self.tool.approval.as_ref().map(|_| SpendLayer { tool: self.tool.clone() })
     }
 
     pub(super) fn bulkhead(&self) -> Bulkhead {

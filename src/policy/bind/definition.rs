@@ -81,6 +81,7 @@ pub(super) fn tool(
         volatile: entry.volatile.clone(),
         alternatives: entry.alternatives.clone(),
         cost: entry.cost,
+        approval: entry.approval.clone(),
         result: entry.result.clone(),
         write,
         listed: Arc::new(listed),

@@ -337,13 +337,12 @@ impl Tool {
             volatile: f.optional("volatile", List { of: POINTER, least: 1 }),
             alternatives: f.optional("alternatives", List { of: NAME, least: 1 }),
             cost: f.optional("cost", MONEY),
+            approval: f.optional("approval", super::approval::APPROVAL),
             http: None,
             result: f.optional("result", Record { name: "result", fields: ToolResult::fields }),
             write: f.optional("write", Record { name: "write", fields: Write::fields }),
         };
-        for key in ["cache", "approval"] {
-            f.absent(key);
-        }
+        f.absent("cache");
         tool
     }
 }
@@ -436,7 +435,7 @@ impl Write {
                 Words(&[
                     ("allow", Some(Identical::Allow)),
                     ("refuse", Some(Identical::Refuse)),
-                    ("approve", None),
+                    ("approve", Some(Identical::Approve)),
                 ]),
             ),
             not_executed_on: f.optional("not_executed_on", List { of: status, least: 1 }),

@@ -3,6 +3,7 @@
 //!
 //! Everything is found in one go and nothing is changed. Form is document.rs's business, places come from there.
 
+mod approvals;
 mod references;
 mod remedies;
 mod requests;
@@ -36,6 +37,7 @@ pub fn lint(facts: Facts<'_>) -> Vec<Problem> {
     safety::find(&view, &mut problems);
     timing::find(&view, &mut problems);
     servers::find(&view, &mut problems);
+    approvals::find(&view, &mut problems);
     problems.into_iter().map(|problem| problem.file(&document.file)).collect()
 }
 

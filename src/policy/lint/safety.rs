@@ -53,13 +53,13 @@ fn write_promises(view: &View<'_>, name: &str, tool: &At<Tool>, problems: &mut V
     let write = tool.value.write.as_ref().map(|write| &write.value);
     let refuses = write
         .and_then(|write| write.identical.as_ref())
-        .is_some_and(|identical| identical.value == Identical::Refuse);
+        .is_some_and(|identical| identical.value != Identical::Allow);
     let fingerprint = write.is_some_and(|write| write.fingerprint.is_some());
     let recognised = write.is_some_and(|write| write.idempotency.is_some());
     if !refuses && !fingerprint && !recognised {
         let message =
             format!("asked twice with the same arguments, the write `{name}` happens twice");
-        let hint = "name the operation with `write.fingerprint`, or say `write.identical: refuse`";
+        let hint = "name the operation with `write.fingerprint`, or say `write.identical: refuse` or `approve`";
         problems.push(Problem::new("CR3004", tool.key, message).hint(hint));
     }
     if let Some(pooled) =

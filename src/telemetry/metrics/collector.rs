@@ -138,7 +138,7 @@ fn mcp_servers(known: &Known, view: &StateView) -> Vec<GaugeVec> {
     vec![up, tools, left_out, drifted, sessions]
 }
 
-/// Runs and reviews: every known name is there, at 0 where nothing is open. A review of a tool that has left the
+/// Runs, approvals and reviews: every known name is there, at 0 where nothing is open. A review of a tool that has left the
 /// policy still waits for a person: it counts under `_unknown`.
 fn people(known: &Known, view: &StateView) -> Vec<GaugeVec> {
     let runs = family(&table::RUNS_ACTIVE);
@@ -160,9 +160,18 @@ fn people(known: &Known, view: &StateView) -> Vec<GaugeVec> {
         let shown = if is_known { tool.as_str() } else { UNKNOWN };
         reviews.with_label_values(&[shown, LOCAL]).add(*open as f64);
     }
+    let approvals = family(&table::APPROVALS_PENDING);
+    for (tool, _) in &known.tools {
+        approvals.with_label_values(&[tool.as_str(), LOCAL]).set(0.0);
+    }
+    for (tool, waiting) in &view.approvals_pending {
+        let is_known = known.tools.iter().any(|(name, _)| name == tool);
+        let shown = if is_known { tool.as_str() } else { UNKNOWN };
+        approvals.with_label_values(&[shown, LOCAL]).add(*waiting as f64);
+    }
     let oldest = family(&table::REVIEW_OLDEST);
     oldest.with_label_values(&[LOCAL]).set(seconds(view.review_oldest));
-    vec![runs, reviews, oldest]
+    vec![runs, approvals, reviews, oldest]
 }
 
 /// Seconds since the epoch; 0 for never, and for clocks set before it.

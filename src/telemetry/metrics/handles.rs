@@ -95,6 +95,7 @@ pub struct ToolMetrics {
     idempotency: Counters,
     write_ends: Counters,
     write_upgrades: Counters,
+    approvals: Counters,
     reviews_resolved: Counters,
     fuse_trips: Counters,
     result_bytes: Counters,
@@ -151,6 +152,7 @@ impl ToolMetrics {
             idempotency: counters(&table::IDEMPOTENCY),
             write_ends: counters(&table::WRITE_ENDS),
             write_upgrades: counters(&table::WRITE_UPGRADES),
+            approvals: counters(&table::APPROVALS),
             reviews_resolved: counters(&table::REVIEWS_RESOLVED),
             fuse_trips: counters(&table::FUSE_TRIPS),
             result_bytes: counters(&table::RESULT_BYTES),
@@ -223,6 +225,10 @@ impl ToolMetrics {
     /// `late_answer`, `resend`, `status_query`
     pub fn write_upgrade(&self, by: &'static str) {
         self.write_upgrades.inc(&[by]);
+    }
+    /// approve, edit, reject, expire
+    pub fn approval(&self, decision: &'static str) {
+        self.approvals.inc(&[decision]);
     }
     /// (happened, did_not_happen, compensated), (person, late_answer)
     pub fn review_resolved(&self, resolution: &'static str, by: &'static str) {

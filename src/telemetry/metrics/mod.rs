@@ -63,6 +63,8 @@ pub struct StateView {
     pub concurrency_limit: u64,
     /// (agent, live runs)
     pub runs_active: Vec<(String, u64)>,
+    /// (tool, calls that wait for a person)
+    pub approvals_pending: Vec<(String, u64)>,
     /// (tool, entries unknown and not resolved)
     pub reviews_open: Vec<(String, u64)>,
     pub review_oldest: Option<SystemTime>,
@@ -121,6 +123,7 @@ pub struct Metrics {
     overhead: Histogram,
     journal_fsync: Histogram,
     journal_group: Histogram,
+    approval_wait: Histogram,
     batches: Counters,
     batches_rejected: Counters,
     egress_blocked: Counters,
@@ -162,6 +165,7 @@ impl Metrics {
         let metrics = Self {
             overhead: families.histogram(&table::OVERHEAD, &[]),
             journal_fsync: families.histogram(&table::JOURNAL_FSYNC, &[]),
+            approval_wait: families.histogram(&table::APPROVAL_WAIT, &[]),
             journal_group: families.histogram(&table::JOURNAL_GROUP, &[]),
             batches: counters(&table::BATCHES),
             batches_rejected: counters(&table::BATCHES_REJECTED),
@@ -305,6 +309,10 @@ impl Metrics {
         self.overhead.observe(time.as_secs_f64());
     }
     /// A group of records became lasting.
+    /// From a question to a person's word.
+    pub fn approval_wait(&self, time: Duration) {
+        self.approval_wait.observe(time.as_secs_f64());
+    }
     pub fn journal(&self, time: Duration, records: usize) {
         self.journal_fsync.observe(time.as_secs_f64());
         self.journal_group.observe(records as f64);

@@ -114,6 +114,8 @@ const CALL_BUCKETS: &[f64] =
 const SYNC_BUCKETS: &[f64] =
     &[0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 const GROUP_BUCKETS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
+/// People answer in seconds where they sit beside it, and the next morning where they do not.
+const APPROVAL_BUCKETS: &[f64] = &[1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0];
 const OVERHEAD_BUCKETS: &[f64] =
     &[0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25];
 
@@ -224,6 +226,12 @@ series! {
         "Time to make a group of the ledger's records lasting.";
     JOURNAL_GROUP "checkrein_journal_group_size" Kind::Histogram(GROUP_BUCKETS), [],
         "Records that shared one sync.";
+    APPROVALS_PENDING "checkrein_approvals_pending" Kind::State, [TOOL, STORE],
+        "Calls that wait for a person's yes; nothing of them was sent.";
+    APPROVALS "checkrein_approvals_total" Kind::Counter, [TOOL, closed!("decision", "approve" "edit" "reject" "expire")],
+        "Questions about calls that ended: what a person said, or expire where nobody did in time.";
+    APPROVAL_WAIT "checkrein_approval_wait_seconds" Kind::Histogram(APPROVAL_BUCKETS), [],
+        "Time from a question to a person's word.";
     #[writes] REVIEWS_OPEN "checkrein_reviews_open" Kind::State, [TOOL, STORE],
         "Writes that may have happened and wait for a person.";
     #[writes] REVIEWS_RESOLVED "checkrein_reviews_resolved_total" Kind::Counter,

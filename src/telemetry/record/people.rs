@@ -7,9 +7,9 @@ use super::{Recorder, rfc3339, wall_clock};
 /// One change by a person.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PersonFacts<'a> {
-    /// `review` or `admin`.
+    /// `approval`, `review` or `admin`.
     pub kind: &'static str,
-    /// `resolve`, `interrupt`, `resume`, `isolate`, `reset`, `reload`, `drain`, `approve`
+    /// `resolve`, `interrupt`, `resume`, `isolate`, `reset`, `reload`, `drain`, `approve`, `edit`, `reject`
     pub action: &'static str,
     pub who: &'a str,
     pub why: &'a str,
@@ -21,6 +21,10 @@ pub struct PersonFacts<'a> {
     pub run: Option<&'a str>,
     pub operation: Option<&'a str>,
     pub occurrence: Option<u32>,
+    pub approval: Option<&'a str>,
+    /// Of what was asked for, and of what a person made of it.
+    pub arguments_hash: Option<&'a str>,
+    pub edited_hash: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -45,6 +49,12 @@ struct PersonLine<'a> {
     operation: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     occurrence: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments_hash: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    edited_hash: Option<&'a str>,
 }
 
 impl Recorder {
@@ -67,6 +77,9 @@ impl Recorder {
                 run,
                 operation,
                 occurrence: facts.occurrence,
+                approval: facts.approval,
+                arguments_hash: facts.arguments_hash,
+                edited_hash: facts.edited_hash,
             });
         }
     }

@@ -60,6 +60,8 @@ fn call(text: &str) -> ToolCall {
         progress: None,
         entry: None,
         handoff: None,
+        identical: false,
+        consent: None,
         trace: Trace::default(),
     }
 }

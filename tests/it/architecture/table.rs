@@ -145,6 +145,7 @@ pub(crate) const HOMES: &[(&str, &[&str])] = &[
         ".spawn(",
         &[
             "store/writer",
+            "admin/approvals",
             "admin/reviews",
             "layers/detach",
             "layers/probe",

@@ -356,6 +356,7 @@ pub(crate) fn tool(name: &str, effect: Effect) -> Tool {
         volatile: Vec::new(),
         alternatives: Vec::new(),
         cost: None,
+        approval: None,
         result: ResultPolicy {
             json: true,
             expect: None,
@@ -565,6 +566,8 @@ impl Rig {
             single_attempt: false,
             place: None,
             handoff: None,
+            identical: false,
+            consent: None,
             entry: None,
             send_gate: None,
             sent_key: None,

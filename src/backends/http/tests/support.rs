@@ -116,6 +116,7 @@ pub(crate) fn tool(effect: Effect, upstream: Upstream) -> Tool {
         volatile: Vec::new(),
         alternatives: Vec::new(),
         cost: None,
+        approval: None,
         result: ResultPolicy {
             json: true,
             expect: None,
@@ -217,6 +218,8 @@ pub(crate) fn call(arguments: &str) -> ToolCall {
         single_attempt: false,
         place: None,
         handoff: None,
+        identical: false,
+        consent: None,
         entry: None,
         send_gate: None,
         sent_key: None,
