@@ -4,6 +4,7 @@
 //! (`CHECKREIN_CRASH_AT`). The driver goes each way once to learn its points, then once for each of them, with SIGKILL
 //! where the program stops, and prints how many there were.
 
+mod approvals;
 mod run;
 
 use std::collections::{BTreeMap, BTreeSet};

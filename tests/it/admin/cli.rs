@@ -10,9 +10,17 @@ const R1: &str = r#"{"order_ref":"R1","sku":"A","qty":1}"#;
 
 /// A gateway with an admin listener, and how its people reach it.
 async fn started(tool: &ScriptedTool, unix: bool) -> (Process, Vec<String>) {
+    started_with(&Fixture::new(), tool, unix).await
+}
+
+async fn started_with(
+    fixture: &Fixture,
+    tool: &ScriptedTool,
+    unix: bool,
+) -> (Process, Vec<String>) {
     let folder = tempfile::tempdir().expect("a folder");
     let policy = folder.path().join("policy.yaml");
-    let text = crate::support::process::filled(folder.path(), &Fixture::new().text(&tool.url()));
+    let text = crate::support::process::filled(folder.path(), &fixture.text(&tool.url()));
     std::fs::write(&policy, text).expect("written");
     let socket = format!("unix:{}", folder.path().join("admin.sock").display());
     let people = folder.path().join("people").display().to_string();
@@ -147,4 +155,69 @@ async fn a_person_ends_the_process_by_the_drain_route() {
         super::kit::exchange(stream, "localhost", "POST", "/admin/v1/drain", &[], body).await;
     assert_eq!(answer.status, 202, "{}", answer.text());
     assert_eq!(process.exit().await.code(), Some(0), "{}", process.log());
+}
+
+#[tokio::test]
+async fn a_person_decides_about_calls_by_command() {
+    let rules = "approval: { when: always, decisions: [approve, edit, reject] }";
+    let fixture = Fixture::new().with("wall_clock: 10s", "wall_clock: 30m").tool("pay", rules);
+    for unix in [false, true] {
+        let tool = ScriptedTool::start().await;
+        let (process, reach) = started_with(&fixture, &tool, unix).await;
+        let (code, out, err) = run(&["approvals", "list"], &reach);
+        assert_eq!((code, out.as_str()), (0, "nothing waits\n"), "{err}");
+        let agent = process.agent(Form::OpenaiChat, "r");
+        let ask = async |call: &str, account: u32| {
+            agent.call("pay", call, &format!(r#"{{"account_id":{account}}}"#)).await.json()
+        };
+        let mut ids = Vec::new();
+        for account in 1..=3 {
+            let waits = ask(&format!("c{account}"), account).await;
+            ids.push(waits["approval"].as_str().expect("it waits").to_owned());
+        }
+        let (code, out, _) = run(&["approvals", "list", "--tool", "pay"], &reach);
+        assert!(
+            code == 0 && ids.iter().all(|id| out.contains(id)) && out.contains("pending"),
+            "{out}"
+        );
+        let (code, out, _) = run(&["approvals", "show", &ids[0]], &reach);
+        assert!(
+            code == 0 && out.starts_with("Pay into an account (tool pay), for agent default"),
+            "{out}"
+        );
+        assert!(out.contains("  /account_id = 1\n") && out.contains("expires"), "{out}");
+        let (code, out, err) =
+            run(&["approvals", "approve", &ids[0], "--version", "pending"], &reach);
+        assert!(code == 0 && out.starts_with("approved"), "{out}{err}");
+        let edit = [
+            "approvals",
+            "edit",
+            &ids[1],
+            "--arguments",
+            r#"{"account_id":20}"#,
+            "--comment",
+            "typo",
+        ];
+        let (code, out, err) = run(&edit, &reach);
+        assert!(code == 0 && out.starts_with("approved"), "{out}{err}");
+        let (code, out, err) =
+            run(&["approvals", "reject", &ids[2], "--comment", "no such account"], &reach);
+        assert_eq!((code, out.as_str()), (0, "rejected\n"), "{err}");
+        // Once; and what is not there is not there.
+        let (code, _, err) = run(&["approvals", "approve", &ids[2]], &reach);
+        assert!(code == 1 && err.contains("rejected already"), "{err}");
+        assert_eq!(run(&["approvals", "show", "apr_0000000000000000"], &reach).0, 3);
+        assert_eq!(
+            run(&["approvals", "edit", &ids[2], "--arguments", "{", "--comment", "x"], &reach).0,
+            2
+        );
+        assert_eq!(ask("d1", 1).await["ok"], true);
+        assert_eq!(ask("d2", 2).await["error"], "approval_edited");
+        assert_eq!(ask("d20", 20).await["ok"], true);
+        assert_eq!(ask("d3", 3).await["error"], "approval_rejected");
+        assert_eq!(tool.hits("/pay"), 2);
+        let (code, out, _) = run(&["approvals", "list", "--state", "over", "-o", "json"], &reach);
+        let listed: Value = serde_json::from_str(&out).expect("JSON");
+        assert_eq!((code, listed["approvals"].as_array().map(Vec::len)), (0, Some(3)), "{out}");
+    }
 }

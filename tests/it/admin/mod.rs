@@ -1,5 +1,6 @@
 //! The admin listener of a whole gateway: what people may do, and that nobody else may.
 
+mod approvals;
 mod breakers;
 mod cli;
 mod kit;

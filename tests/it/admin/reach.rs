@@ -10,7 +10,7 @@ use crate::support::{Fixture, Form, Gateway, ScriptedTool, http};
 use checkrein::config::{Config, Listen};
 
 /// Every route there is: method, path, a body it would take.
-fn routes(operation: &str) -> Vec<(&'static str, String, &'static str)> {
+fn routes(operation: &str, approval: &str) -> Vec<(&'static str, String, &'static str)> {
     let why = r#"{"why":"x"}"#;
     let word = r#"{"resolution":"did_not_happen","evidence":"x"}"#;
     vec![
@@ -20,6 +20,9 @@ fn routes(operation: &str) -> Vec<(&'static str, String, &'static str)> {
         ("GET", "/admin/v1/reviews".into(), ""),
         ("GET", format!("/admin/v1/reviews/{operation}"), ""),
         ("POST", format!("/admin/v1/reviews/{operation}/resolve"), word),
+        ("GET", "/admin/v1/approvals".into(), ""),
+        ("GET", format!("/admin/v1/approvals/{approval}"), ""),
+        ("POST", format!("/admin/v1/approvals/{approval}/decide"), r#"{"decision":"approve"}"#),
         ("GET", "/admin/v1/runs".into(), ""),
         ("GET", "/admin/v1/runs/r".into(), ""),
         ("POST", "/admin/v1/runs/r/interrupt".into(), why),
@@ -34,7 +37,20 @@ fn routes(operation: &str) -> Vec<(&'static str, String, &'static str)> {
     ]
 }
 
-async fn nothing_changed(house: &House, operation: &str) {
+/// A house where a write was lost and a call waits for a person: their names.
+async fn busy() -> (House, String, String) {
+    let fixture = Fixture::new().tool("pay", "approval: { when: always, expires: 10m }");
+    let house = House::start(&fixture).await;
+    let operation = house.lose("R1").await;
+    let agent = house.gateway.agent(Form::OpenaiChat, "r");
+    let waits = agent.call("pay", "p1", r#"{"account_id":1}"#).await.json();
+    let approval = waits["approval"].as_str().expect("it waits").to_owned();
+    (house, operation, approval)
+}
+
+async fn nothing_changed(house: &House, operation: &str, approval: &str) {
+    let waits = house.get(&format!("/admin/v1/approvals/{approval}")).await.json();
+    assert_eq!(waits["state"], "pending");
     assert!(house.etag(operation).await.ends_with("-open\""), "the review is open");
     let run = house.get("/admin/v1/runs/r").await.json();
     assert_eq!(run["interrupted"], json!(null));
@@ -45,11 +61,10 @@ async fn nothing_changed(house: &House, operation: &str) {
 
 #[tokio::test]
 async fn admin_is_out_of_reach() {
-    let house = House::start(&Fixture::new()).await;
-    let operation = house.lose("R1").await;
+    let (house, operation, approval) = busy().await;
     let bearer_a = format!("Bearer {TOKEN_A}");
     let bearer_ada = format!("Bearer {ADA}");
-    for (method, path, body) in routes(&operation) {
+    for (method, path, body) in routes(&operation, &approval) {
         // On the listeners an agent reaches, whatever it shows.
         for address in [house.gateway.data, house.gateway.health] {
             for token in [None, Some(&bearer_a), Some(&bearer_ada)] {
@@ -87,7 +102,7 @@ async fn admin_is_out_of_reach() {
             assert_eq!(answer.status, 421, "{method} {path} at {host}");
         }
     }
-    nothing_changed(&house, &operation).await;
+    nothing_changed(&house, &operation, &approval).await;
     assert!(
         house
             .gateway
@@ -100,9 +115,8 @@ async fn admin_is_out_of_reach() {
 
 #[tokio::test]
 async fn a_get_changes_nothing_and_a_change_is_json() {
-    let house = House::start(&Fixture::new()).await;
-    let operation = house.lose("R1").await;
-    for (method, path, body) in routes(&operation) {
+    let (house, operation, approval) = busy().await;
+    for (method, path, body) in routes(&operation, &approval) {
         let other = if method == "GET" { "POST" } else { "GET" };
         let answer = house.ask(other, &path, Some(ADA), &[("if-match", "*")], b"{}").await;
         assert_eq!((answer.status, answer.header("allow")), (405, Some(method)), "{other} {path}");
@@ -122,7 +136,7 @@ async fn a_get_changes_nothing_and_a_change_is_json() {
     ] {
         assert_eq!(house.get(path).await.status, 404, "{path}");
     }
-    nothing_changed(&house, &operation).await;
+    nothing_changed(&house, &operation, &approval).await;
 }
 
 #[tokio::test]

@@ -116,16 +116,26 @@ impl Run {
 
     /// `None`: the connection broke before there was a whole answer.
     pub(super) async fn ask(&self, call: &str, arguments: &str) -> Option<Value> {
+        self.call("create_order", call, arguments).await
+    }
+
+    /// `None`: the connection broke before there was a whole answer.
+    pub(super) async fn call(&self, tool: &str, call: &str, arguments: &str) -> Option<Value> {
         let headers = [("checkrein-run", "run-1"), ("checkrein-call-id", call)];
-        let path = "/v1/tools/create_order";
-        exchange(self.data?, &http::bytes_of("POST", path, &headers, arguments.as_bytes())).await
+        let path = format!("/v1/tools/{tool}");
+        exchange(self.data?, &http::bytes_of("POST", &path, &headers, arguments.as_bytes())).await
     }
 
     /// A person settles an operation, whatever version it has.
     pub(super) async fn resolve(&self, operation: &str, word: &str) -> Option<Value> {
+        self.say(&format!("reviews/{operation}/resolve"), word).await
+    }
+
+    /// A person changes something, whatever version it has.
+    pub(super) async fn say(&self, path: &str, word: &str) -> Option<Value> {
         let bearer = format!("Bearer {TOKEN}");
         let headers = [("authorization", &*bearer), ("if-match", "*")];
-        let path = format!("/admin/v1/reviews/{operation}/resolve");
+        let path = format!("/admin/v1/{path}");
         let bytes = http::bytes_of("POST", &path, &headers, word.as_bytes());
         let address = self.admin?;
         // The admin listener takes no other name than its own.
