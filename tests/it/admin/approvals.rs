@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::kit::{ADA, DEFAULT, GRACE, House};
-use crate::support::http::Answer;
 use crate::support::agent::Turned;
+use crate::support::http::Answer;
 use crate::support::{Fixture, Form, wait_for};
 
 const SOON: std::time::Duration = std::time::Duration::from_secs(30);
