@@ -74,7 +74,7 @@ impl Engine {
         let (id, run, name) = (CallId::mint(), RunId::mint(), tool.name.clone());
         let now = tokio::time::Instant::now();
         let call = ToolCall::new(id, agent.clone(), run, name, FrontEnd::ToolsApi, payload, now);
-        Allowlist(snapshot.clone()).admit(&call)?;
+        Allowlist::new(snapshot, Some(&tool.name)).admit(&call)?;
         ArgumentsCheck { tool: tool.clone(), snapshot: snapshot.clone() }.admit(&call)
     }
 
