@@ -11,9 +11,9 @@ COPY policies policies
 # Cargo wants every named target to be there.
 RUN mkdir -p tests/it tests/real benches/store \
     && touch tests/it/main.rs tests/real/main.rs benches/store/main.rs
-RUN cargo build --release --locked --bin checkrein
+RUN cargo build --profile dist --locked --bin checkrein
 COPY deploy/image/assemble /assemble
-RUN sh /assemble target/release/checkrein policies/default.yaml /image
+RUN sh /assemble target/dist/checkrein policies/default.yaml /image
 
 FROM scratch
 COPY --from=build /image /
