@@ -7,7 +7,7 @@ mod agents;
 mod definition;
 mod entry;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -89,6 +89,9 @@ fn meet<'a>(
     servers.sort_by(|a, b| a.name.cmp(&b.name));
     for server in servers {
         let choice = Choice::among(&server.entries);
+        if let Some(catalog) = catalogs.get(&server.name) {
+            bound.remarks.extend(not_offered(server, catalog));
+        }
         for offered in catalogs.get(&server.name).iter().flat_map(|catalog| &catalog.tools) {
             let Some(entry) = choice.of(&offered.own_name) else { continue };
             if !entry.expose {
@@ -126,6 +129,21 @@ fn meet<'a>(
         }
     }
     met
+}
+
+/// Tools that the policy names and the server does not offer. A pattern promises nothing.
+fn not_offered<'a>(
+    server: &'a McpServer,
+    catalog: &Catalog,
+) -> impl Iterator<Item = Remark> + use<'a> {
+    let offered: HashSet<Arc<str>> =
+        catalog.tools.iter().map(|one| Arc::clone(&one.own_name)).collect();
+    let named = server.entries.iter().filter(|entry| entry.expose && entry.is_exact());
+    named.filter(move |entry| !offered.contains(&entry.pattern)).map(|entry| Remark {
+        server: server.name.clone(),
+        own_name: Arc::clone(&entry.pattern),
+        text: "is not there: the policy names it, and the server offers no such tool".to_owned(),
+    })
 }
 
 /// Names that the policy itself gives away, whether or not their owners are there: to its own tools, and to exact

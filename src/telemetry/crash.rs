@@ -2,7 +2,8 @@
 //!
 //! `CHECKREIN_CRASH_AT=list` says on stderr which points are passed. `CHECKREIN_CRASH_AT="2 store: begun"` stops the
 //! process where it comes to that point for the second time: it says so and goes no further, and neither does any
-//! other thread that comes to a point. Whoever reads the line sends SIGKILL.
+//! other thread that comes to a point. Whoever reads the line sends SIGKILL. `CHECKREIN_CRASH_AT="panic journal: asked"`
+//! panics there, each time.
 
 /// A point of the way of a write: between two steps of which a crash may see the first without the second.
 macro_rules! crash_point {
@@ -18,6 +19,7 @@ enum Plan {
     Nothing,
     List,
     Stop { turn: u64, name: String },
+    Panic(String),
 }
 
 #[cfg(debug_assertions)]
@@ -27,7 +29,11 @@ impl Plan {
             let (turn, name) = text.split_once(' ')?;
             Some(Plan::Stop { turn: turn.parse().ok()?, name: name.to_owned() })
         };
-        if text == "list" { Plan::List } else { stop().unwrap_or(Plan::Nothing) }
+        match text.strip_prefix("panic ") {
+            Some(name) => Plan::Panic(name.to_owned()),
+            None if text == "list" => Plan::List,
+            None => stop().unwrap_or(Plan::Nothing),
+        }
     }
 }
 
@@ -44,6 +50,7 @@ pub fn pass(name: &str) {
     match &*PLAN {
         Plan::Nothing => return,
         Plan::List => return say("passed", name),
+        Plan::Panic(wanted) => return panics(wanted, name),
         Plan::Stop { turn, name: wanted } => {
             if wanted == name && PASSED.fetch_add(1, Ordering::AcqRel) + 1 == *turn {
                 STOPPED.store(true, Ordering::Release);
@@ -53,6 +60,15 @@ pub fn pass(name: &str) {
     }
     while STOPPED.load(Ordering::Acquire) {
         std::thread::park();
+    }
+}
+
+/// A fault of ours, as a test wants it.
+#[cfg(debug_assertions)]
+#[expect(clippy::panic, reason = "what is asked for")]
+fn panics(wanted: &str, name: &str) {
+    if wanted == name {
+        panic!("on purpose");
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 
 use super::{create, order};
+use crate::mcp::remote::Remote;
 use crate::support::process::{filled, verb};
 use crate::support::{Agent, Fixture, Form, Process, Reply, ScriptedTool, http, wait_for};
 
@@ -182,15 +183,29 @@ async fn bb_w10_fifty_at_once_through_all_front_ends_are_one_write_before_and_af
     house.tool.script("/create", [Reply::ApplyAfter(Duration::from_millis(200))]);
     let round = async |process: &Process, round: &str| {
         let calls = (0..50).map(|n| {
-            let form = Form::ALL.get(n % 4).copied();
-            let agent = process.agent(form.unwrap_or(Form::OpenaiChat), &format!("{round}-{n}"));
+            let form = Form::ALL.get(n % 6).copied();
+            let run = format!("{round}-{n}");
+            let (agent, data) =
+                (process.agent(form.unwrap_or(Form::OpenaiChat), &run), process.data);
             tokio::spawn(async move {
                 let (id, arguments) = (format!("c{n}"), create("R10"));
-                match form {
-                    Some(_) => {
+                match (form, n % 6) {
+                    (Some(_), _) => {
                         agent.ask(&[(&id, "create_order", &arguments)]).await.answer(&id).clone()
                     }
-                    None => agent.call("create_order", &id, &arguments).await.json(),
+                    (None, 3) => agent.call("create_order", &id, &arguments).await.json(),
+                    (None, of) => {
+                        let revision = if of == 4 { "2025-11-25" } else { "2026-07-28" };
+                        let fields = [("checkrein-run", &*run)];
+                        let none = serde_json::json!({});
+                        let agent = Remote::open_with(data, revision, &none, &fields).await;
+                        let arguments = serde_json::from_str(&arguments).expect("JSON");
+                        let told = agent.call("create_order", &arguments).await;
+                        match told["isError"].as_bool() {
+                            Some(true) => told["structuredContent"].clone(),
+                            _ => serde_json::json!({"value": told["structuredContent"]}),
+                        }
+                    }
                 }
             })
         });

@@ -7,6 +7,7 @@ use checkrein::backends::mcp::{FilePins, NotApproved, Pins};
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::desk::{Desk, ERAS};
 use super::rig::{Rig, ended, stands};
 use crate::support::mcp::{Does, Piece, ScriptedServer, tool};
 use crate::support::wait_for;
@@ -15,16 +16,32 @@ const S: Duration = Duration::from_secs(1);
 
 #[tokio::test]
 async fn two_pages_through_the_filter() {
-    let server = ScriptedServer::legacy("2025-11-25", Vec::new()).await;
-    let page = |name: &str| vec![tool(name, json!({}))];
-    let pages = vec![page("look"), page("not_in_the_policy"), page("make"), page("see")];
-    server.set_pages(pages, &["", "c2", "c3"]);
-    let mut stand = stands("srv", &server);
-    stand.reads = vec!["look", "see"];
-    let rig = Rig::ready(&[stand]).await;
-    assert!(!rig.has("not_in_the_policy"));
-    assert_eq!(server.of("tools/list").len(), 4);
-    assert_eq!(ended(&rig.call("not_in_the_policy", "{}").await.outcome).0, "unknown_tool");
+    for of_server in ERAS {
+        let server = of_era(of_server, Vec::new()).await;
+        let page = |name: &str| vec![tool(name, json!({}))];
+        let pages = vec![page("look"), page("not_in_the_policy"), page("make"), page("see")];
+        server.set_pages(pages, &["", "c2", "c3"]);
+        let mut stand = stands("srv", &server);
+        stand.reads = vec!["look", "see"];
+        let desk = Desk::new(Rig::ready(&[stand]).await);
+        assert_eq!(server.of("tools/list").len(), 4);
+        for of_agent in ERAS {
+            let agent = desk.agent(of_agent).await;
+            let listed = agent.ask("tools/list", &json!({})).await;
+            let tools = listed.result()["tools"].as_array().expect("tools");
+            let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
+            assert_eq!(names, ["look", "make", "see"], "{of_server} {of_agent}");
+            let refused = agent.call("not_in_the_policy", &json!({})).await;
+            assert_eq!(refused.refusal()["error"], "unknown_tool");
+        }
+    }
+}
+
+async fn of_era(revision: &'static str, tools: Vec<serde_json::Value>) -> ScriptedServer {
+    match revision {
+        "2026-07-28" => ScriptedServer::modern(tools).await,
+        _ => ScriptedServer::legacy(revision, tools).await,
+    }
 }
 
 #[tokio::test]
@@ -66,16 +83,18 @@ async fn one_bad_schema_costs_one_tool() {
         json!("no definition"),
         tool("make", json!({})),
     ];
-    let server = ScriptedServer::legacy("2025-11-25", tools).await;
-    let mut stand = stands("srv", &server);
-    stand.reads = vec!["look", "b1", "b2", "b3", "b4", "twice"];
-    let rig = Rig::new(&[stand]).await;
-    rig.until(|snapshot| snapshot.tools.len() == 2).await;
-    for good in ["look", "make"] {
-        assert_eq!(ended(&rig.call(good, "{}").await.outcome).0, "ok", "{good}");
-    }
-    for bad in ["b1", "b2", "b3", "b4", "twice"] {
-        assert_eq!(ended(&rig.call(bad, "{}").await.outcome).0, "unknown_tool", "{bad}");
+    for of_server in ERAS {
+        let server = of_era(of_server, tools.clone()).await;
+        let mut stand = stands("srv", &server);
+        stand.reads = vec!["look", "b1", "b2", "b3", "b4", "twice"];
+        let rig = Rig::new(&[stand]).await;
+        rig.until(|snapshot| snapshot.tools.len() == 2).await;
+        for good in ["look", "make"] {
+            assert_eq!(ended(&rig.call(good, "{}").await.outcome).0, "ok", "{good}");
+        }
+        for bad in ["b1", "b2", "b3", "b4", "twice"] {
+            assert_eq!(ended(&rig.call(bad, "{}").await.outcome).0, "unknown_tool", "{bad}");
+        }
     }
     assert!(canary.seen().is_empty(), "nothing is fetched for a schema");
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::desk::ERAS;
+use super::remote::Remote;
 use crate::support::process::Process;
 use crate::support::{http, wait_for};
 
@@ -26,6 +28,9 @@ fn server(name: &str, words: &str, more: &str) -> String {
       echo: {{ effect: read, timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
       slow: {{ effect: read, timeout: {{ connect: 9s, first_byte: 1s, total: 10s }} }}
       die_before: {{ effect: read, timeout: {{ connect: 9s, first_byte: 9s, total: 10s }}, retry: {{ max_retries: 0 }} }}
+      count: {{ effect: read, timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
+      long: {{ effect: read, timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
+      ask: {{ timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
       deep: {{ timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
       effect: {{ timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
       die_after: {{ timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
@@ -42,7 +47,8 @@ async fn gateway(servers: &[String]) -> Process {
 kind: Policy
 mcp_servers:
 {}agents:
-  default: {{ allow: [\"*\", kid_effect, kid_die_after, kid_deep] }}
+  default: {{ allow: [\"*\", kid_effect, kid_die_after, kid_deep, kid_ask] }}
+  b: {{ identities: [ {{ token: {{ file: FOLDER/b }} }} ], allow: [\"*\"] }}
 ",
         servers.concat()
     );
@@ -50,6 +56,7 @@ mcp_servers:
         policy.replace("FOLDER", &folder.path().display().to_string()).replace("PYTHON", &python());
     let file = folder.path().join("policy.yaml");
     std::fs::write(&file, text).expect("written");
+    std::fs::write(folder.path().join("b"), "token-of-b").expect("written");
     Process::start_at(folder, &file, &["--log-level", "debug"], &[]).await
 }
 
@@ -160,6 +167,90 @@ async fn a_dead_child_does_not_spoil_the_list() {
     for (name, up) in [("kid", 1), ("mute", 0), ("gone", 0)] {
         let line = format!("checkrein_mcp_server_up{{server=\"{name}\"}} {up}");
         assert!(scrape.contains(&line), "{line}");
+    }
+}
+
+/// A call that a child asks in the midst of, by an agent whose answers come in requests of their own.
+#[tokio::test]
+async fn a_question_of_a_child_parks_the_call_and_the_answer_goes_on_with_it() {
+    let gateway = gateway(&[server("kid", "era=legacy", "may_ask: [elicitation]")]).await;
+    listed(&gateway, "kid_ask").await;
+    let can = json!({"elicitation": {}});
+    let agent = Remote::open_with(gateway.data, "2026-07-28", &can, &[]).await;
+    let call = json!({"name": "kid_ask", "arguments": {"text": "elicitation/create"}});
+    let asked = agent.ask("tools/call", &call).await["result"].clone();
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    let key = asked["inputRequests"].as_object().and_then(|all| all.keys().next()).expect("one");
+    let mut more = call.clone();
+    more["requestState"] = asked["requestState"].clone();
+    more["inputResponses"] = json!({key: {"action": "accept", "content": {"yes": 1}}});
+    let done = agent.ask("tools/call", &more).await["result"].clone();
+    assert!(done["isError"].is_null(), "{done}");
+    let told = done["content"][0]["text"].as_str().expect("what it was answered");
+    assert!(told.contains(r#""yes": 1"#) && told.contains("accept"), "{told}");
+    assert_eq!(lines(&gateway, "kid.effects"), ["ask elicitation/create"], "it ran once");
+}
+
+/// The stdio part of `no_session_is_shared_between_identities`.
+#[tokio::test]
+async fn no_child_is_shared_between_identities() {
+    for era in ["era=legacy", "era=modern"] {
+        let gateway = gateway(&[server("kid", era, "")]).await;
+        listed(&gateway, "kid_count").await;
+        let b = [("authorization", "Bearer token-of-b")];
+        for of_agent in ERAS {
+            let a = Remote::open(gateway.data, of_agent).await;
+            let b = Remote::open_with(gateway.data, of_agent, &json!({}), &b).await;
+            let count = async |agent: &Remote, n: u32| {
+                let told =
+                    agent.call("kid_count", &json!({"text": format!("{of_agent} {n}")})).await;
+                let text = told["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{told}"));
+                text.parse::<u32>().expect("a number")
+            };
+            let first = count(&a, 1).await;
+            assert_eq!(count(&a, 2).await, first + 1, "its own child goes on counting");
+            let others = count(&b, 3).await;
+            assert_eq!(others, first / 2 + 1, "and B's knows nothing of it: {era} {of_agent}");
+        }
+        assert_eq!(lines(&gateway, "kid.started").len(), 3, "the gateway's own, and one each");
+    }
+}
+
+/// Noise on every pipe, lines without end, and agents that leave: answers, bounded memory, and nothing left behind.
+#[tokio::test]
+async fn stdio_noise_and_full_pipes() {
+    for era in ["era=legacy", "era=modern"] {
+        let words = format!("{era}, banner, stderr=1048576");
+        let mut gateway = gateway(&[server("kid", &words, "children: 2")]).await;
+        listed(&gateway, "kid_echo").await;
+        let (_, told) = call(&gateway, "warm", "kid_echo", "warm").await;
+        assert_eq!(told["ok"], json!(true), "{told}");
+        let before = gateway.resident();
+        // A line of ten megabytes that is no message costs a line, not the call.
+        let (_, told) = call(&gateway, "long", "kid_long", "10485760").await;
+        assert_eq!(told["ok"], json!(true), "{told}");
+        let calls = (0..20).map(|client| {
+            let gateway = &gateway;
+            async move {
+                let (tool, patience) =
+                    if client % 2 == 0 { ("kid_echo", SOON) } else { ("kid_slow", S / 20) };
+                let (run, text) = (format!("r{client}"), client.to_string());
+                let call = call(gateway, &run, tool, &text);
+                match tokio::time::timeout(patience, call).await {
+                    Ok((_, told)) => told["ok"] == json!(true),
+                    Err(_) => false,
+                }
+            }
+        });
+        let answered = futures(calls).await.into_iter().filter(|ok| *ok).count();
+        assert!(answered >= 10, "{answered}");
+        assert!(alive(&gateway, "kid") <= 2, "{era}");
+        let grown = gateway.resident().saturating_sub(before);
+        assert!(grown < 64 << 20, "{grown} bytes");
+        assert!(gateway.log().contains("no message; it is skipped"), "noise is told: {era}");
+        gateway.signal("TERM");
+        gateway.exit().await;
+        wait_for("the end of all", SOON, async || alive(&gateway, "kid") == 0).await;
     }
 }
 

@@ -108,6 +108,11 @@ impl Agent {
         self.ask("tools/call", &json!({"name": tool, "arguments": arguments})).await
     }
 
+    /// A notification or an answer.
+    pub(crate) async fn say(&self, message: &Value) -> u16 {
+        self.raw("POST", &[], &message.to_string()).await.status
+    }
+
     /// The stream of a session, or one that listens to these.
     pub(crate) async fn listen(&self, filter: &Value) -> Stream {
         if self.modern {

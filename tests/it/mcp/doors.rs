@@ -1,5 +1,6 @@
 //! Who is let in, and what is refused before there is a message.
 
+use checkrein::frontends::{Doors, FrontEnds};
 use checkrein::identity::Peer;
 use serde_json::json;
 
@@ -58,6 +59,17 @@ async fn get_is_405_not_404() {
     assert_eq!((got.status, got.header("allow")), (405, "POST, GET, DELETE"));
     let got = raw(&house, "GET", &[("accept", "text/event-stream")], "").await;
     assert_eq!(got.status, 400, "a stream belongs to a session");
+    // Where no such stream is offered at all, a session gets the same answer, and goes on.
+    let doors = Doors { no_get_stream: true, ..Doors::default() };
+    let metrics = checkrein::telemetry::metrics::Metrics::new();
+    let mut house = house;
+    house.front_ends = FrontEnds::new(house.engine.clone(), metrics, doors);
+    let session = Session::open(&house).await;
+    let mut fields = session.fields();
+    fields.push(("accept", "text/event-stream"));
+    let got = raw(&house, "GET", &fields, "").await;
+    assert_eq!((got.status, got.header("allow")), (405, "POST, DELETE"));
+    assert_eq!(session.ask(&house, "1", "ping", &json!({})).await.result(), &json!({}));
 }
 
 #[tokio::test(start_paused = true)]

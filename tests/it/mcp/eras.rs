@@ -127,7 +127,7 @@ async fn a_read_that_repeats_the_wrong_fields_is_sent_once_more_by_a_fresh_list(
 }
 
 #[tokio::test]
-async fn era_matrix() {
+async fn no_server_sees_its_agents_revision_or_session() {
     for (modern_server, revision) in
         [(false, "2025-06-18"), (false, "2025-11-25"), (true, "2026-07-28")]
     {

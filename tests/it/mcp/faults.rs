@@ -6,10 +6,19 @@ use checkrein::call::Side;
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::desk::ERAS;
 use super::rig::{Rig, ended, evidence, stands, text};
 use crate::support::mcp::{Does, Piece, ScriptedServer, tool};
 
 const MS: Duration = Duration::from_millis(1);
+
+async fn of_era(revision: &'static str) -> ScriptedServer {
+    let tools = vec![tool("look", json!({"n": {}})), tool("make", json!({"n": {}}))];
+    match revision {
+        "2026-07-28" => ScriptedServer::modern(tools).await,
+        _ => ScriptedServer::legacy(revision, tools).await,
+    }
+}
 
 async fn legacy() -> ScriptedServer {
     let tools = vec![tool("look", json!({"n": {}})), tool("make", json!({"n": {}}))];
@@ -38,42 +47,54 @@ async fn a_tool_of_a_server_is_listed_called_and_answers_through_all_layers() {
 
 #[tokio::test]
 async fn first_frame_is_not_the_answer() {
-    let server = legacy().await;
-    let log = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}});
-    let foreign = json!({"jsonrpc": "2.0", "id": 999_999, "result": {"content": []}});
-    let texts = json!({"jsonrpc": "2.0", "id": "1", "result": {"content": [{"type": "text", "text": "not ours"}]}});
-    let pieces = vec![
-        Piece::Comment,
-        Piece::Message(log),
-        Piece::Progress(json!({"progress": 1})),
-        Piece::Message(foreign),
-        Piece::Message(texts),
-        Piece::Answer(answer()),
-    ];
-    server.script("look", [Does::Stream(pieces)]);
-    let rig = Rig::ready(&[stands("srv", &server)]).await;
-    let got = rig.call("look", "{}").await;
-    assert_eq!(text(&got.outcome), answer().to_string());
-    let scrape = rig.metrics.encode();
-    let dropped = r#"checkrein_mcp_messages_dropped_total{reason="unknown_id"} 2"#;
-    assert!(scrape.contains(dropped), "{scrape}");
+    for of_server in ERAS {
+        let server = of_era(of_server).await;
+        let log = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}});
+        let foreign = json!({"jsonrpc": "2.0", "id": 999_999, "result": {"content": []}});
+        let texts = json!({"jsonrpc": "2.0", "id": "1", "result": {"content": [{"type": "text", "text": "not ours"}]}});
+        let mut ours = answer();
+        ours["resultType"] = json!("complete");
+        let pieces = vec![
+            Piece::Comment,
+            Piece::Message(log),
+            Piece::Progress(json!({"progress": 1})),
+            Piece::Message(foreign),
+            Piece::Message(texts),
+            Piece::Answer(ours),
+        ];
+        server.script("look", [Does::Stream(pieces)]);
+        let rig = Rig::ready(&[stands("srv", &server)]).await;
+        let got = rig.call("look", "{}").await;
+        let content = super::rig::parsed(&text(&got.outcome))["content"].clone();
+        assert_eq!(content, answer()["content"], "{of_server}");
+        let scrape = rig.metrics.encode();
+        let dropped = r#"checkrein_mcp_messages_dropped_total{reason="unknown_id"} 2"#;
+        assert!(scrape.contains(dropped), "{scrape}");
+    }
 }
 
 #[tokio::test]
 async fn stream_end_without_answer_ends_now() {
-    let server = legacy().await;
-    let cut = || Does::Stream(vec![Piece::Run, Piece::Comment, Piece::Wait(100 * MS)]);
-    server.script("make", [cut()]);
-    let rig = Rig::ready(&[stands("srv", &server)]).await;
-    let began = Instant::now();
-    let got = rig.call("make", r#"{"n":1}"#).await;
-    assert!(began.elapsed() < 1000 * MS, "{:?}", began.elapsed());
-    assert_eq!(ended(&got.outcome), ("outcome_unknown", "unknown"));
-    assert_eq!((server.runs("make"), rig.reviews()), (1, 1));
-    // the same write is not sent again, whatever the revision says of broken requests
-    let again = rig.call("make", r#"{"n":1}"#).await;
-    assert_eq!(ended(&again.outcome).0, "review_required");
-    assert_eq!(server.runs("make"), 1);
+    for of_server in ERAS {
+        let server = of_era(of_server).await;
+        let cut = || Does::Stream(vec![Piece::Run, Piece::Comment, Piece::Wait(100 * MS)]);
+        server.script("make", [cut()]);
+        server.script("look", [cut()]);
+        let mut stand = stands("srv", &server);
+        stand.keys = "timeout: { connect: 1s, first_byte: 20s, total: 30s }";
+        let rig = Rig::ready(&[stand]).await;
+        let began = Instant::now();
+        let got = rig.call("make", r#"{"n":1}"#).await;
+        assert!(began.elapsed() < 1000 * MS, "{:?}", began.elapsed());
+        assert_eq!(ended(&got.outcome), ("outcome_unknown", "unknown"));
+        assert_eq!((server.runs("make"), rig.reviews()), (1, 1));
+        // the same write is not sent again, whatever the revision says of broken requests
+        let again = rig.call("make", r#"{"n":1}"#).await;
+        assert_eq!(ended(&again.outcome).0, "review_required");
+        assert_eq!(server.runs("make"), 1);
+        let read = rig.call("look", "{}").await;
+        assert_eq!(ended(&read.outcome).0, "upstream_reset", "not a timeout: {of_server}");
+    }
 }
 
 #[tokio::test]
@@ -96,18 +117,35 @@ async fn a_stream_that_named_its_events_is_gone_on_with_before_a_write_is_unknow
 
 #[tokio::test]
 async fn keepalives_do_not_extend_the_total() {
-    let server = legacy().await;
-    server.script("look", [Does::Stream(vec![Piece::Drip(50 * MS)])]);
-    let mut stand = stands("srv", &server);
-    stand.writes = Vec::new();
-    stand.keys =
-        "timeout: { connect: 1s, first_byte: 1s, total: 1s }\n    retry: { max_retries: 0 }";
-    let rig = Rig::ready(&[stand]).await;
-    let began = Instant::now();
-    let got = rig.call("look", "{}").await;
-    assert_eq!(ended(&got.outcome).0, "upstream_timeout");
-    assert!(began.elapsed() < 2000 * MS, "{:?}", began.elapsed());
-    // nobody waits for it any more: the server hears so, by our id
+    let again = |piece: &dyn Fn(u64) -> Piece| -> Vec<Piece> {
+        (0..60).flat_map(|n| [piece(n), Piece::Wait(50 * MS)]).collect()
+    };
+    let comments = vec![Piece::Drip(50 * MS)];
+    let progress = again(&|n| Piece::Progress(json!({"progress": n})));
+    let bytes = again(&|_| Piece::Raw("d"));
+    for of_server in ERAS {
+        for pieces in [&comments, &progress, &bytes] {
+            let server = of_era(of_server).await;
+            server.script("look", [Does::Stream(pieces.clone())]);
+            let mut stand = stands("srv", &server);
+            stand.writes = Vec::new();
+            stand.keys = "timeout: { connect: 1s, first_byte: 1s, total: 1s }\n    retry: { max_retries: 0 }";
+            let rig = Rig::ready(&[stand]).await;
+            let began = Instant::now();
+            let ear = std::sync::Arc::new(super::rig::Ear::default());
+            let side = Side { progress: true, ..super::rig::side("s", &ear) };
+            let got = rig.call_as("default", Some(side), "look", "{}").await;
+            assert_eq!(ended(&got.outcome).0, "upstream_timeout", "{of_server}");
+            assert!(began.elapsed() < 2000 * MS, "{:?}", began.elapsed());
+            if of_server == ERAS[0] {
+                is_taken_back(&server).await;
+            }
+        }
+    }
+}
+
+/// Nobody waits for it any more: the server hears so, by our id.
+async fn is_taken_back(server: &ScriptedServer) {
     let call = server.of("tools/call").pop().expect("it arrived");
     crate::support::wait_for("the cancellation", 2000 * MS, async || {
         server

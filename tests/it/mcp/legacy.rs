@@ -86,7 +86,25 @@ async fn ids_are_tokens() {
             assert_eq!(got.answer()["id"].to_string(), id);
             assert_eq!(got.result()["structuredContent"]["got"]["order_id"], id, "its own answer");
         }
+        // Without a session the same id may be in flight twice, and each has its own answer.
+        let params =
+            |order: &str| json!({"name": "lookup_order", "arguments": {"order_id": order}});
+        let (first, second) = (params("first"), params("second"));
+        let (first, second) = tokio::join!(
+            ask_modern(&house, None, id, "tools/call", &first),
+            ask_modern(&house, None, id, "tools/call", &second)
+        );
+        for (got, order) in [(first, "first"), (second, "second")] {
+            assert_eq!(got.answer()["id"].to_string(), id);
+            assert_eq!(got.result()["structuredContent"]["got"]["order_id"], order);
+        }
     }
+    let hits = house.hits.all().len();
+    for id in ["null", "1.5", "{}", "true", "[1]"] {
+        let got = ask_modern(&house, None, id, "tools/list", &json!({})).await;
+        assert_eq!((got.status, got.code(), &got.answer()["id"]), (400, -32600, &json!(null)));
+    }
+    assert_eq!(house.hits.all().len(), hits);
 }
 
 #[tokio::test(start_paused = true)]

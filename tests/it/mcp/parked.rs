@@ -7,9 +7,11 @@ use checkrein::policy::snapshot::MayAsk;
 use serde_json::{Value, json};
 
 use super::peer::{as_pairs, modern, parse};
+use super::remote::Remote;
 use super::rig::{Stands, policy, stands};
 use crate::support::mcp::{Does, Piece, ScriptedServer, tool};
-use crate::support::{Gateway, http, wait_for};
+use crate::support::process::filled;
+use crate::support::{Gateway, Process, http, wait_for};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -116,6 +118,54 @@ async fn a_question_of_a_legacy_server_parks_the_call_and_the_answer_goes_on_wit
     let declared = parks.server.of("initialize");
     let declared = declared.iter().map(|one| &one.body["params"]["capabilities"]);
     assert!(declared.into_iter().any(|one| *one == json!({"elicitation": {}})));
+}
+
+/// A write whose server has asked, and a gateway that is killed before the answer comes.
+#[tokio::test]
+async fn a_parked_write_that_is_gone_after_a_restart_is_unknown_and_not_sent_again() {
+    let server = ScriptedServer::legacy("2025-11-25", vec![tool("make", json!({"n": {}}))]).await;
+    server.script("make", [Does::Stream(vec![Piece::Run, question(1), Piece::Held])]);
+    let may_ask = MayAsk { elicitation: true, ..MayAsk::default() };
+    let keys = "timeout: { connect: 5s, first_byte: 20s, total: 60s }";
+    let stand = Stands { reads: Vec::new(), may_ask, keys, ..stands("srv", &server) };
+    let text = policy(&[stand]).replace("DIR/b", "TOKEN_B");
+    let state = tempfile::tempdir().expect("a folder");
+    let place = state.path().join("state").display().to_string();
+    let start = async || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("policy.yaml");
+        std::fs::write(&file, filled(folder.path(), &text)).expect("written");
+        let process = Process::start_at(folder, &file, &["--state", &place], &[]).await;
+        let there = async || http::get(process.data, "/v1/tools").await.text().contains("make");
+        wait_for("the tool", 30 * S, there).await;
+        process
+    };
+    let mut process = start().await;
+    let can = json!({"elicitation": {}});
+    let call = json!({"name": "make", "arguments": {"n": 1}});
+    let agent = Remote::open_with(process.data, "2026-07-28", &can, &[]).await;
+    let asked = agent.ask("tools/call", &call).await["result"].clone();
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    process.signal("KILL");
+    process.exit().await;
+    let process = start().await;
+    let agent = Remote::open_with(process.data, "2026-07-28", &can, &[]).await;
+    let mut more = call.clone();
+    more["requestState"] = asked["requestState"].clone();
+    more["inputResponses"] = json!({"q1": {"action": "accept"}});
+    let refused = agent.ask("tools/call", &more).await;
+    assert_eq!(refused["error"]["code"], -32602, "its key is gone with the process: {refused}");
+    // What it had become is on record: it may have happened, and a person looks.
+    for _ in 0..2 {
+        let again = agent.call("make", &json!({"n": 1})).await;
+        let told = &again["_meta"]["io.checkrein/outcome"];
+        assert_eq!(
+            (&told["error"], &told["executed"]),
+            (&json!("review_required"), &json!("unknown"))
+        );
+    }
+    assert_eq!(process.metrics().await.sum("checkrein_reviews_open", &[]), 1.0);
+    assert_eq!((server.runs("make"), server.of("tools/call").len()), (1, 1));
 }
 
 #[tokio::test]

@@ -122,9 +122,19 @@ async fn changes_are_told_on_the_one_stream() {
 
 /// Runs the program on these lines to its end: exit code, messages, stderr. Every line of stdout must be a message.
 async fn spoken(words: Vec<String>, input: Vec<String>) -> (i32, Vec<Value>, String) {
+    spoken_with(words, input, None).await
+}
+
+/// `crash`: what happens at a point of a call.
+async fn spoken_with(
+    words: Vec<String>,
+    input: Vec<String>,
+    crash: Option<&'static str>,
+) -> (i32, Vec<Value>, String) {
     let talk = move || {
         let mut child = Command::new(PROGRAM)
             .args(&words)
+            .envs(crash.map(|plan| ("CHECKREIN_CRASH_AT", plan)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -183,6 +193,15 @@ fn judge(messages: &[Value]) {
 
 #[tokio::test]
 async fn stdout_is_only_jsonrpc() {
+    bb_m20().await;
+}
+
+#[tokio::test]
+async fn bb_m20_every_line_of_stdout_is_a_message_whatever_goes_wrong() {
+    bb_m20().await;
+}
+
+async fn bb_m20() {
     let tool = ScriptedTool::start().await;
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("policy.yaml");
@@ -199,6 +218,27 @@ async fn stdout_is_only_jsonrpc() {
     assert_eq!(code, 0, "{err}");
     judge(&messages);
     assert!(err.contains("ready on standard streams"), "logs go to stderr");
+    // A fault of the gateway in the midst of a call: that call hears of it, and nobody else.
+    let order = json!({"order_ref": "R1", "sku": "A", "qty": 1});
+    let write = json!({"name": "create_order", "arguments": order});
+    let ask = |id: u64, params: Value| {
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
+    };
+    let mut lines = conversation();
+    lines.truncate(2);
+    lines.extend([ask(1, write.clone()), ask(2, call("A17")), ask(3, with_meta(write))]);
+    let panics = Some("panic journal: asked");
+    let (code, messages, err) = spoken_with(words(&[]), lines, panics).await;
+    assert_eq!((code, messages.len()), (0, 4), "{err}");
+    assert!(err.contains("panicked at"), "{err}");
+    let of = |id: u64| {
+        let found = messages.iter().find(|message| message["id"] == id);
+        found.unwrap_or_else(|| panic!("{messages:?}"))["result"].clone()
+    };
+    for id in [1, 3] {
+        assert_eq!(of(id)["isError"], true, "{messages:?}");
+    }
+    assert_eq!(of(2)["isError"], false, "{messages:?}");
     let (code, messages, err) = spoken(words(&["--agent", "nobody"]), conversation()).await;
     assert_eq!((code, messages.len()), (1, 0), "{err}");
     assert!(err.contains("no agent `nobody`"), "{err}");

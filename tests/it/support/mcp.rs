@@ -26,6 +26,8 @@ pub enum Does {
     Stream(Vec<Piece>),
     /// 200 with this type and body, as they stand.
     Body(&'static str, Vec<u8>),
+    /// Runs the tool, and says how often this session had run any before: `structuredContent.before`.
+    Count,
     /// Reads the request and never answers.
     Hang,
     /// Runs the tool and closes the connection.
@@ -61,6 +63,9 @@ pub enum Piece {
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub http: String,
+    pub path: String,
+    /// Which connection it came by.
+    pub connection: u64,
     pub headers: Vec<(String, String)>,
     pub body: Value,
 }
@@ -94,9 +99,12 @@ struct Book {
     runs: Vec<(String, String)>,
     sessions: Vec<String>,
     opened: u64,
+    connections: u64,
     /// Sessions are known and refused with this instead of 404.
     lost: Option<u16>,
     get: Option<Vec<Piece>>,
+    /// What requests to other paths than `/mcp` get.
+    elsewhere: Option<Does>,
 }
 
 #[derive(Debug, Clone)]
@@ -146,8 +154,10 @@ impl ScriptedServer {
             runs: Vec::new(),
             sessions: Vec::new(),
             opened: 0,
+            connections: 0,
             lost: None,
             get: None,
+            elsewhere: None,
         };
         let server = Self {
             address: listener.local_addr().expect("bound"),
@@ -238,6 +248,10 @@ impl ScriptedServer {
     pub fn set_get(&self, pieces: Vec<Piece>) {
         self.book().get = Some(pieces);
     }
+    /// What a request that is no message of MCP gets.
+    pub fn elsewhere(&self, does: Does) {
+        self.book().elsewhere = Some(does);
+    }
     /// Every session so far is forgotten, and told so by this status.
     pub fn forget_sessions(&self, status: u16) {
         let mut book = self.book();
@@ -263,7 +277,13 @@ impl ScriptedServer {
 
     async fn connection(&self, mut stream: TcpStream) {
         let mut buffer = Vec::new();
-        while let Some(seen) = read_request(&mut stream, &mut buffer).await {
+        let connection = {
+            let mut book = self.book();
+            book.connections += 1;
+            book.connections
+        };
+        while let Some(mut seen) = read_request(&mut stream, &mut buffer).await {
+            seen.connection = connection;
             self.book().seen.push(seen.clone());
             if self.answer(&mut stream, &seen).await.is_none() {
                 return;
@@ -273,6 +293,10 @@ impl ScriptedServer {
 
     /// `None` = the connection is over.
     async fn answer(&self, stream: &mut TcpStream, seen: &Seen) -> Option<()> {
+        let elsewhere = self.book().elsewhere.clone().filter(|_| seen.path != "/mcp");
+        if let Some(does) = elsewhere {
+            return self.perform(stream, seen, does, &[]).await;
+        }
         if let Some((status, body)) = self.refusal(seen) {
             return write(stream, status, &[], "application/json", body.as_bytes()).await;
         }
@@ -432,6 +456,14 @@ impl ScriptedServer {
             }
             Does::Body(media, body) => write(stream, 200, more, media, &body).await,
             Does::Stream(pieces) => self.stream(stream, seen, pieces, more).await,
+            Does::Count => {
+                let runs = |(_, session): &&(String, String)| session == seen.session();
+                let before = self.book().runs.iter().filter(runs).count();
+                self.run(seen);
+                let result = json!({"content": [], "structuredContent": {"before": before}});
+                let body = json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string();
+                write(stream, 200, more, "application/json", body.as_bytes()).await
+            }
             Does::Hang => std::future::pending().await,
             Does::RunThenClose => {
                 self.run(seen);
@@ -561,7 +593,8 @@ async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Se
     };
     let head = String::from_utf8_lossy(&buffer[..end]).into_owned();
     let mut lines = head.split("\r\n");
-    let http = lines.next()?.split(' ').next()?.to_owned();
+    let mut first = lines.next()?.split(' ').map(str::to_owned);
+    let (http, path) = (first.next()?, first.next()?);
     let headers: Vec<(String, String)> = lines
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
@@ -582,5 +615,5 @@ async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Se
         false => strict_json::parse(body, Limits::answer(1 << 24)).expect("we send JSON"),
     };
     buffer.drain(..end + 4 + length);
-    Some(Seen { http, headers, body })
+    Some(Seen { http, path, connection: 0, headers, body })
 }

@@ -1,12 +1,13 @@
 //! An inner session over Streamable HTTP, in every revision: opened by its first request, renewed when the server has
 //! forgotten it, closed when nobody needs it. A request is one POST.
 
+mod doubt;
 mod listen;
 mod open;
 mod read;
 mod session;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -64,14 +65,18 @@ impl HttpLink {
         self.0.drops.count(why);
     }
 
+    fn lock(&self) -> MutexGuard<'_, Arc<Generation>> {
+        self.0.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn current(&self) -> Arc<Generation> {
-        self.0.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().clone()
     }
 
     /// The server does not know this generation any more: the next request opens another. Of many who hear it at once
     /// one makes the change.
     fn lost_session(&self, lost: &Arc<Generation>) {
-        let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.lock();
         if Arc::ptr_eq(&current, lost) {
             *current = Arc::new(lost.next());
         }
@@ -143,6 +148,9 @@ impl HttpLink {
         taking_back.link = None;
         if modern && let Err(Lost::Status { status: 400 | 404 | 405, .. }) = &ended {
             self.doubt();
+        }
+        if opened.session.is_some() && matches!(ended, Err(Lost::Status { status: 503, .. })) {
+            self.compare(&generation);
         }
         ended
     }
@@ -221,7 +229,10 @@ impl HttpLink {
 
     /// Says farewell, where there is a session to end.
     pub(in crate::backends::mcp) fn close(&self) {
-        let generation = self.current();
+        self.farewell(self.current());
+    }
+
+    fn farewell(&self, generation: Arc<Generation>) {
         generation.closed.cancel();
         if generation.opened.get().is_none_or(|opened| opened.session.is_none()) {
             return;

@@ -114,7 +114,7 @@ impl HttpLink {
     }
 
     /// One request outside of a session; with the session that its answer begins.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         generation: &Arc<Generation>,
         method: &str,

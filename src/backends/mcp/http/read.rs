@@ -26,6 +26,8 @@ const MAX_ERROR_BODY: usize = 64 * 1024;
 pub(super) const MAX_EVENT: usize = 16 * 1024 * 1024;
 /// Requests of a server that one exchange has open at once; more are not answered.
 const MAX_ASKED: usize = 16;
+/// Events of one piece of a stream that are handed on in a row: far fewer than may wait for an agent.
+const IN_A_ROW: usize = 16;
 /// How often a stream that broke off is gone on with while nothing comes of it.
 const MAX_RESUMES: u32 = 5;
 /// Before that, where the server names no time of its own.
@@ -187,8 +189,12 @@ impl HttpLink {
                 Some(Ok(piece)) => {
                     let events =
                         decoder.push(&piece).map_err(|long| Lost::NotMcp(long.to_string()))?;
-                    for event in events {
+                    for (at, event) in events.into_iter().enumerate() {
                         resumes = 0;
+                        if at % IN_A_ROW == IN_A_ROW - 1 {
+                            // Whoever takes them to the agent gets its turn.
+                            tokio::task::yield_now().await;
+                        }
                         if event.data.is_empty() || event.name != "message" {
                             continue;
                         }

@@ -5,11 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backends::mcp::door::Says;
 use crate::backends::mcp::link::Met;
 use crate::mcp::session::SessionId;
+
+/// Requests of one session while another is tried beside it.
+const APART: u64 = 1 << 20;
 
 /// An opened session.
 #[derive(Debug, Clone)]
@@ -25,20 +29,34 @@ pub(super) struct Generation {
     ids: AtomicU64,
     /// Ends what listens on it.
     pub(super) closed: CancellationToken,
+    pub(super) began: Instant,
+    /// When it was doubted last, milliseconds after it began; 0 = never.
+    pub(super) doubted: AtomicU64,
 }
 
 impl Generation {
     pub(super) fn first() -> Self {
-        Self { opened: OnceCell::new(), ids: AtomicU64::new(1), closed: CancellationToken::new() }
+        Self::from_id(1)
     }
 
     /// The one after this. Ids go on, so that a late answer to an old one meets nobody.
     pub(super) fn next(&self) -> Self {
         self.closed.cancel();
+        Self::from_id(self.ids.load(Ordering::Relaxed))
+    }
+
+    /// One beside this, whose ids this will not come to.
+    pub(super) fn rival(&self) -> Self {
+        Self::from_id(self.ids.load(Ordering::Relaxed).saturating_add(APART))
+    }
+
+    fn from_id(id: u64) -> Self {
         Self {
             opened: OnceCell::new(),
-            ids: AtomicU64::new(self.ids.load(Ordering::Relaxed)),
+            ids: AtomicU64::new(id),
             closed: CancellationToken::new(),
+            began: Instant::now(),
+            doubted: AtomicU64::new(0),
         }
     }
 

@@ -96,10 +96,12 @@ impl Mcp {
             _ => {
                 let words = format!("this path does not take {} here", parts.method);
                 let error = RpcError::new(INVALID_REQUEST, words);
-                return Err(reply::not_taken(
-                    rpc_error(405, None, &error),
-                    modern || self.doors.no_get_stream,
-                ));
+                let allow = match (modern, self.doors.no_get_stream) {
+                    (true, _) => "POST",
+                    (false, true) => "POST, DELETE",
+                    (false, false) => "POST, GET, DELETE",
+                };
+                return Err(reply::not_taken(rpc_error(405, None, &error), allow));
             }
         }
         if !accepts(headers, "application/json") || !accepts(headers, "text/event-stream") {

@@ -103,8 +103,7 @@ pub(super) fn problem(problem: &Problem) -> Response<Body> {
 }
 
 /// 405 names what is taken.
-pub(super) fn not_taken(mut response: Response<Body>, post_alone: bool) -> Response<Body> {
-    let allow = if post_alone { "POST" } else { "POST, GET, DELETE" };
+pub(super) fn not_taken(mut response: Response<Body>, allow: &'static str) -> Response<Body> {
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
     response
 }

@@ -31,7 +31,7 @@ async fn a_child_that_ends_with_its_stdin_is_not_signalled() {
 /// The first half of `group_is_killed`: it ignores stdin and SIGTERM, and so do its grandchildren, one of which has
 /// left the group.
 #[tokio::test]
-async fn group_is_killed_grandchildren_included() {
+async fn group_is_killed() {
     for words in [["deaf", "grandchild"], ["deaf", "grandchild=away"]] {
         let lab = lab(&words);
         let link = lab.link();
