@@ -15,6 +15,8 @@ const MAX_SOCKET_PATH: usize = 107;
 pub struct Config {
     pub policy: PathBuf,
     pub listen: Listen,
+    /// Where clients of one upstream connect, by its name: each such address is that upstream's alone.
+    pub proxies: Vec<(String, Listen)>,
     pub health: SocketAddr,
     /// Where people connect; `None` = nowhere.
     pub admin: Option<Listen>,
@@ -51,6 +53,7 @@ impl Config {
         Self {
             policy: policy.into(),
             listen: Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 7411))),
+            proxies: Vec::new(),
             health: SocketAddr::from(([0, 0, 0, 0], 7412)),
             admin: None,
             admin_token_file: None,
@@ -187,6 +190,18 @@ impl FromStr for Listen {
     }
 }
 
+/// `UPSTREAM=ADDRESS:PORT` or `UPSTREAM=unix:PATH`.
+pub fn proxy(text: &str) -> Result<(String, Listen), BadSetting> {
+    match text.split_once('=') {
+        Some((upstream, listen)) if !upstream.is_empty() => {
+            Ok((upstream.to_owned(), listen.parse()?))
+        }
+        Some(_) | None => {
+            bad(format!("`{text}` is no UPSTREAM=ADDRESS:PORT, for example shop=127.0.0.1:7421"))
+        }
+    }
+}
+
 /// `ADDRESS:PORT`; `localhost` is 127.0.0.1.
 pub fn address(text: &str) -> Result<SocketAddr, BadSetting> {
     let numeric = match text.strip_prefix("localhost:") {
@@ -258,6 +273,19 @@ mod tests {
         let long = format!("unix:/{}", "x".repeat(107));
         for text in ["7411", "example.org:80", "127.0.0.1", "unix:", "", &long] {
             assert!(text.parse::<Listen>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_listener_of_an_upstream_names_it_first() {
+        let listen = "127.0.0.1:7421".parse().expect("an address");
+        assert_eq!(proxy("shop=127.0.0.1:7421"), Ok(("shop".into(), listen)));
+        assert_eq!(
+            proxy("shop=unix:/run/x=y"),
+            Ok(("shop".into(), Listen::Unix("/run/x=y".into())))
+        );
+        for text in ["127.0.0.1:7421", "=127.0.0.1:7421", "shop", "shop=", "shop=7421"] {
+            assert!(proxy(text).is_err(), "{text}");
         }
     }
 

@@ -4,6 +4,7 @@
 //! probes, policy and signals, and a single-threaded runtime a worker for calls.
 
 mod admin;
+mod doors;
 mod drain;
 mod health;
 mod policy;
@@ -23,12 +24,13 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::doors::{Door, Doors as Bind};
 use crate::backends;
 use crate::backends::mcp::{FilePins, MemoryPins, Pins, Servers};
+use crate::call::UpstreamName;
 use crate::config::{Config, Keeps, Listen};
 use crate::engine::{Engine, Parts};
 use crate::frontends::{Body, Doors, FrontEnds};
@@ -38,7 +40,7 @@ use crate::layers::state::State;
 use crate::ledger::Ledger;
 use crate::policy::snapshot::Snapshot;
 use crate::run::Runs;
-use crate::server::{Incoming, Limits, Listener, Server, bind_tcp, bind_unix};
+use crate::server::{Incoming, Limits, Listener, Server};
 use crate::store::{OpenError, Place, Store};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::redact::Secrets;
@@ -68,6 +70,9 @@ pub enum StartError {
     /// Who could come in is not said, or anybody could.
     #[error("error: the admin listener: {0}")]
     Admin(String),
+    /// A listener for an upstream that is not there would answer nobody.
+    #[error("error: --proxy-listen names the upstream `{0}`, which the policy does not have")]
+    Upstream(String),
     /// Who asks over standard streams is none of the policy's agents.
     #[error("error: the policy has no agent `{0}`")]
     Agent(String),
@@ -84,6 +89,8 @@ pub enum StartError {
 pub struct Running {
     /// Where agents connect, with the port that was really bound.
     pub data: Listen,
+    /// Where clients of one upstream connect.
+    pub proxies: Vec<(UpstreamName, Listen)>,
     pub health: SocketAddr,
     /// Where people connect, if anywhere.
     pub admin: Option<Listen>,
@@ -122,8 +129,10 @@ struct Gateway {
 /// A gateway that is loaded and answers probes; its data listeners are bound but not served yet.
 struct Prepared {
     gateway: Gateway,
-    listeners: Vec<Bound>,
+    /// For each worker.
+    listeners: Vec<Vec<Door>>,
     data: Listen,
+    proxies: Vec<(UpstreamName, Listen)>,
     health: SocketAddr,
     admin: Option<Listen>,
 }
@@ -139,13 +148,14 @@ enum Bound {
 pub async fn start(config: Config) -> Result<Running, StartError> {
     let prepared = prepare(config, 1, Secrets::default()).await?;
     let gateway = prepared.gateway;
-    for bound in prepared.listeners {
-        drop(gateway.serve(bound, 0)?); // it ends with the server's shutdown
+    for doors in prepared.listeners {
+        gateway.serve(doors, 0)?; // it ends with the server's shutdown
     }
     gateway.health.listeners_bound();
     tokio::spawn(gateway.clone().drain_when_asked());
     Ok(Running {
         data: prepared.data,
+        proxies: prepared.proxies,
         health: prepared.health,
         admin: prepared.admin,
         engine: gateway.engine.clone(),
@@ -193,14 +203,15 @@ async fn prepare(
         _ => health::serve(config.health, health.clone(), stop.clone()).await?,
     };
     let admin = access.map(admin::bind).transpose()?;
-    let (data, bound) = match listeners {
-        0 => (config.listen.clone(), Vec::new()),
-        _ => bind(&config.listen, listeners)?,
+    let bound = match listeners {
+        0 => Bind { data: config.listen.clone(), proxies: Vec::new(), of_workers: Vec::new() },
+        _ => doors::bind(&config, listeners, &engine.snapshot())?,
     };
+    let Bind { data, proxies, of_workers: listeners } = bound;
     let (reload, force) = mpsc::channel(1); // several words that wait are one
     let gateway = Gateway {
         server: server(&metrics),
-        front_ends: FrontEnds::new(engine.clone(), metrics.clone(), doors(&config, &data)),
+        front_ends: FrontEnds::new(engine.clone(), metrics.clone(), names(&config, &data)),
         exchanges: TaskTracker::new(),
         tasks,
         config: Arc::new(config),
@@ -222,7 +233,7 @@ async fn prepare(
     gateway.tasks.spawn(gateway.engine.clone().ask_about_left());
     tokio::spawn(gateway.clone().follow_servers());
     unless_done.disarm();
-    Ok(Prepared { gateway, listeners: bound, data, health: health_address, admin })
+    Ok(Prepared { gateway, listeners, data, proxies, health: health_address, admin })
 }
 
 fn engine(
@@ -287,7 +298,7 @@ async fn ledger(
 }
 
 /// By which names and origins a listener may be reached.
-fn doors(config: &Config, data: &Listen) -> Doors {
+fn names(config: &Config, data: &Listen) -> Doors {
     let mut doors = Doors {
         port: None,
         hosts: config.allowed_hosts.clone(),
@@ -312,54 +323,43 @@ fn server(metrics: &Arc<Metrics>) -> Server {
     }
 }
 
-/// One address, `count` sockets: over TCP the system spreads connections, a Unix socket is shared.
-fn bind(listen: &Listen, count: usize) -> Result<(Listen, Vec<Bound>), StartError> {
-    let failed = |source| StartError::Listen { what: "data", address: listen.to_string(), source };
-    match listen {
-        Listen::Tcp(address) => {
-            let mut address = *address;
-            let mut bound = Vec::with_capacity(count);
-            for _ in 0..count.max(1) {
-                let socket = bind_tcp(address, count > 1).map_err(failed)?;
-                address = socket.local_addr().map_err(failed)?; // the first one decides the port
-                bound.push(Bound::Tcp(socket));
-            }
-            Ok((Listen::Tcp(address), bound))
-        }
-        Listen::Unix(path) => {
-            let first = bind_unix(path).map_err(failed)?;
-            let copies: Result<Vec<Bound>, io::Error> =
-                (1..count).map(|_| first.try_clone().map(Bound::Unix)).collect();
-            let mut bound = copies.map_err(failed)?;
-            bound.push(Bound::Unix(first));
-            Ok((listen.clone(), bound))
-        }
-    }
-}
-
 impl Gateway {
-    /// Serves one data listener on the current runtime, and says that this runtime turns.
-    fn serve(&self, bound: Bound, worker: usize) -> Result<JoinHandle<()>, StartError> {
-        let listener = match bound {
-            Bound::Tcp(socket) => Listener::tcp(socket),
-            Bound::Unix(socket) => Listener::unix(socket),
-        };
-        let listener =
-            listener.map_err(|source| StartError::System { what: "a listener", source })?;
+    /// Serves a worker's data listeners on the current runtime, and says that this runtime turns.
+    fn serve(&self, doors: Vec<Door>, worker: usize) -> Result<(), StartError> {
+        for Door { bound, upstream } in doors {
+            let port = match &bound {
+                Bound::Tcp(socket) => socket.local_addr().ok().map(|at| at.port()),
+                Bound::Unix(_) => None,
+            };
+            let listener = match bound {
+                Bound::Tcp(socket) => Listener::tcp(socket),
+                Bound::Unix(socket) => Listener::unix(socket),
+            };
+            let listener =
+                listener.map_err(|source| StartError::System { what: "a listener", source })?;
+            let front_ends = match upstream {
+                Some(upstream) => self.front_ends.of_upstream(upstream, port),
+                None => self.front_ends.clone(),
+            };
+            // It ends with the server's shutdown.
+            drop(self.server.serve(listener, self.service(front_ends)));
+        }
         tokio::spawn(self.clone().beat(worker));
-        Ok(self.server.serve(listener, self.service()))
+        Ok(())
     }
 
     fn service(
         &self,
+        front_ends: FrontEnds,
     ) -> impl Fn(Peer, Request<Incoming>) -> Answering + Clone + Send + Sync + 'static {
-        let (front_ends, exchanges) = (self.front_ends.clone(), self.exchanges.clone());
+        let exchanges = self.exchanges.clone();
         move |peer, request| {
             let (front_ends, in_hand) = (front_ends.clone(), exchanges.token());
             Box::pin(async move {
-                let answer = front_ends.answer(peer, request).await;
+                let mut answer = front_ends.answer(peer, request).await;
                 crash_point!("app: the answer is made");
-                drop(in_hand);
+                // Until the last byte, where it goes on as it comes.
+                answer.body_mut().hold(in_hand);
                 answer
             })
         }

@@ -63,9 +63,10 @@ pub(super) async fn first(
 ) -> Result<(PolicyWatcher, Arc<Snapshot>), StartError> {
     let shown = Arc::new(Mutex::new(Sources::default()));
     let options = WatchOptions { poll: config.policy_poll, ..WatchOptions::default() };
-    let (listen, sources) = (config.listen.clone(), shown.clone());
+    let listens = std::iter::once(&config.listen).chain(config.proxies.iter().map(|(_, at)| at));
+    let (listens, sources) = (listens.cloned().collect::<Vec<_>>(), shown.clone());
     let mut watcher = Watcher::new(config.policy.clone(), options, move |path: &Path| {
-        load(path, &listen, &sources)
+        load(path, &listens, &sources)
     });
     let event = watcher.first().await;
     metrics.watch_degraded(watcher.status().borrow().watch_degraded);
@@ -151,12 +152,12 @@ impl Gateway {
 }
 
 /// One reading of the policy, with the one rule that hangs on the process's settings.
-fn load(path: &Path, listen: &Listen, shown: &Mutex<Sources>) -> Loaded<Sound, Problem> {
+fn load(path: &Path, listens: &[Listen], shown: &Mutex<Sources>) -> Loaded<Sound, Problem> {
     let mut read = policy::examine(path, LoadOptions::default());
     *shown.lock().unwrap_or_else(PoisonError::into_inner) = read.sources;
     read.files.retain(|file| file != path);
     let outcome = match read.snapshot {
-        Some(snapshot) => match open_to_all(path, listen, &snapshot) {
+        Some(snapshot) => match open_to_all(path, listens, &snapshot) {
             Some(problem) => Err(vec![problem]),
             None => Ok(Sound { snapshot, warnings: read.problems }),
         },
@@ -166,11 +167,9 @@ fn load(path: &Path, listen: &Listen, shown: &Mutex<Sources>) -> Loaded<Sound, P
 }
 
 /// The agent `default` needs no credential: on an address that others can reach it would be anybody.
-fn open_to_all(path: &Path, listen: &Listen, snapshot: &Snapshot) -> Option<Problem> {
+fn open_to_all(path: &Path, listens: &[Listen], snapshot: &Snapshot) -> Option<Problem> {
     let (_, agent) = snapshot.agents.iter().find(|(id, _)| id.as_str() == "default")?;
-    if !listen.is_open() {
-        return None;
-    }
+    let listen = listens.iter().find(|listen| listen.is_open())?;
     let place = Place { line: agent.rule.line, ..Place::START };
     let message = format!(
         "the agent `default` needs no credential, and {listen} can be reached from other machines"

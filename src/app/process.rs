@@ -12,7 +12,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::{Bound, Gateway, StartError, prepare};
+use super::doors::Door;
+use super::{Gateway, StartError, prepare};
+use crate::call::UpstreamName;
 use crate::config::{Config, Listen};
 use crate::telemetry::redact::Secrets;
 
@@ -35,7 +37,8 @@ pub fn run(config: Config, secrets: Secrets) -> Result<(), StartError> {
         let threads = start_workers(&gateway, prepared.listeners, &ended).await?;
         gateway.health.listeners_bound();
         let admin = prepared.admin.as_ref();
-        tell_ready(&gateway.config, &prepared.data, prepared.health, admin)?;
+        let bound = (&prepared.data, prepared.proxies.as_slice());
+        tell_ready(&gateway.config, bound, prepared.health, admin)?;
         let people = admin.map_or_else(|| "none".to_owned(), Listen::to_string);
         tracing::info!(data = %prepared.data, health = %prepared.health, admin = people, workers, "ready");
         obey(&gateway, signals).await;
@@ -55,14 +58,16 @@ pub fn run(config: Config, secrets: Secrets) -> Result<(), StartError> {
 /// Written beside its place and renamed, so that whoever finds the file finds all of it.
 fn tell_ready(
     config: &Config,
-    data: &Listen,
+    (data, proxies): (&Listen, &[(UpstreamName, Listen)]),
     health: SocketAddr,
     admin: Option<&Listen>,
 ) -> Result<(), StartError> {
     let Some(path) = &config.ready_file else { return Ok(()) };
     let draft = path.with_extension("draft");
     let admin = admin.map_or_else(String::new, |admin| format!("admin={admin}\n"));
-    fs::write(&draft, format!("data={data}\nhealth={health}\n{admin}"))
+    let proxies: String =
+        proxies.iter().map(|(upstream, listen)| format!("proxy.{upstream}={listen}\n")).collect();
+    fs::write(&draft, format!("data={data}\nhealth={health}\n{admin}{proxies}"))
         .and_then(|()| fs::rename(&draft, path))
         .map_err(|source| StartError::ReadyFile { path: path.clone(), source })
 }
@@ -75,17 +80,17 @@ pub(super) fn runtime() -> Result<Runtime, StartError> {
 /// A thread a listener. Returns once every one of them serves.
 async fn start_workers(
     gateway: &Gateway,
-    listeners: Vec<Bound>,
+    listeners: Vec<Vec<Door>>,
     ended: &CancellationToken,
 ) -> Result<Vec<JoinHandle<()>>, StartError> {
     let mut threads = Vec::with_capacity(listeners.len());
-    for (worker, bound) in listeners.into_iter().enumerate() {
+    for (worker, doors) in listeners.into_iter().enumerate() {
         let runtime = runtime()?;
         let (gateway, ended) = (gateway.clone(), ended.clone());
         let (serving, served) = oneshot::channel();
         let thread = thread::Builder::new()
             .name(format!("worker-{worker}"))
-            .spawn(move || work(runtime, &gateway, bound, worker, (serving, ended)))
+            .spawn(move || work(runtime, &gateway, doors, worker, (serving, ended)))
             .map_err(|source| StartError::System { what: "a thread", source })?;
         threads.push(thread);
         let gone = |_| io::Error::other("a worker ended before it served");
@@ -102,13 +107,12 @@ type Serving = (oneshot::Sender<Result<(), StartError>>, CancellationToken);
 fn work(
     runtime: Runtime,
     gateway: &Gateway,
-    bound: Bound,
+    doors: Vec<Door>,
     worker: usize,
     (serving, ended): Serving,
 ) {
     runtime.block_on(async {
-        let accepting = gateway.serve(bound, worker);
-        let told = serving.send(accepting.map(drop));
+        let told = serving.send(gateway.serve(doors, worker));
         if told.is_ok() {
             ended.cancelled().await;
         }

@@ -45,7 +45,7 @@ pub(super) fn result(
         accepted: tool.effect == Effect::Write && classify::is_accepted(status),
         ..Notes::default()
     };
-    let head = Some(Head { status, headers: end_to_end(headers) });
+    let head = Some(Head { status, headers: end_to_end(headers), arriving: None });
     Ok(ToolResult { head, content, source: Source::Tool, notes })
 }
 

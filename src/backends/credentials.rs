@@ -56,6 +56,26 @@ impl Blots {
         Self(spellings.into_iter().map(String::into_bytes).collect())
     }
 
+    /// Every spelling that is struck out.
+    pub(super) fn spellings(&self) -> &[Vec<u8>] {
+        &self.0
+    }
+
+    /// Fields whose value holds the credential are left out.
+    pub(super) fn over_headers(&self, headers: &mut HeaderMap) {
+        if self.0.is_empty() {
+            return;
+        }
+        let holds = |value: &HeaderValue| {
+            self.0.iter().any(|secret| find(secret, value.as_bytes()).is_some())
+        };
+        let names = headers.iter().filter(|(_, value)| holds(value));
+        let names: Vec<HeaderName> = names.map(|(name, _)| name.clone()).collect();
+        for name in names {
+            drop(headers.remove(name));
+        }
+    }
+
     /// The bytes without the credential.
     pub(super) fn over(&self, bytes: Bytes) -> Bytes {
         self.0.iter().fold(bytes, |bytes, secret| blot(secret, bytes))

@@ -120,7 +120,7 @@ impl Inner {
     fn request(&self, call: &ToolCall) -> Result<Outline, Failed> {
         let arguments = match &call.payload {
             Payload::Arguments(arguments) => arguments,
-            Payload::Malformed(_) | Payload::Unsupported { .. } => {
+            Payload::Request(_) | Payload::Malformed(_) | Payload::Unsupported { .. } => {
                 return Err(classify::not_sent(
                     "arguments that did not parse reached the back end",
                 ));

@@ -7,6 +7,7 @@ mod credentials;
 pub mod http;
 mod key;
 pub mod mcp;
+pub mod proxy;
 mod template;
 
 use std::pin::Pin;
@@ -23,6 +24,7 @@ use crate::policy::snapshot::Tool;
 #[derive(Debug, Clone)]
 pub enum Backend {
     Http(http::Http),
+    Proxy(proxy::Proxy),
     Mcp(mcp::McpBackend),
     Passed(mcp::PassBackend),
 }
@@ -31,6 +33,11 @@ impl Backend {
     /// A templated HTTP tool; of its answers at most `response_bytes` decoded bytes are read.
     pub fn http(tool: &Arc<Tool>, egress: &Arc<Egress>, response_bytes: usize) -> Self {
         Self::Http(http::Http::new(tool, egress, response_bytes))
+    }
+
+    /// A route of plain HTTP clients; answers that are read whole have at most `response_bytes` bytes.
+    pub fn proxy(tool: &Arc<Tool>, egress: &Arc<Egress>, response_bytes: usize) -> Self {
+        Self::Proxy(proxy::Proxy::new(tool, egress, response_bytes))
     }
 }
 
@@ -42,6 +49,7 @@ impl Service<ToolCall> for Backend {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failed>> {
         match self {
             Backend::Http(http) => http.poll_ready(cx),
+            Backend::Proxy(proxy) => proxy.poll_ready(cx),
             Backend::Mcp(mcp) => mcp.poll_ready(cx),
             Backend::Passed(passed) => passed.poll_ready(cx),
         }
@@ -50,6 +58,7 @@ impl Service<ToolCall> for Backend {
     fn call(&mut self, call: ToolCall) -> Self::Future {
         match self {
             Backend::Http(http) => http.call(call),
+            Backend::Proxy(proxy) => proxy.call(call),
             Backend::Mcp(mcp) => mcp.call(call),
             Backend::Passed(passed) => passed.call(call),
         }

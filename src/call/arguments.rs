@@ -60,6 +60,11 @@ impl Likeness {
         static KEYED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         Self(KEYED.hash_one(bytes))
     }
+    /// Over parts that do not run together.
+    pub fn of_parts(parts: &[&[u8]]) -> Self {
+        static KEYED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        Self(KEYED.hash_one(parts))
+    }
 }
 
 /// Arguments that did not parse: what is wrong, and a digest of their text for the fuse.
@@ -134,6 +139,12 @@ impl Arguments {
                 likeness: OnceLock::new(),
             }))
         })
+    }
+
+    /// Of members that were taken from a request one by one.
+    pub fn of_members(members: serde_json::Map<String, Value>, bytes: u64) -> Self {
+        let (digest, likeness) = (OnceLock::new(), OnceLock::new());
+        Self(Arc::new(Inner { tree: Value::Object(members), bytes, digest, likeness }))
     }
 
     pub fn tree(&self) -> &Value {

@@ -9,6 +9,7 @@ mod content;
 pub mod ended;
 mod evidence;
 pub mod handoff;
+mod http_request;
 pub mod judge;
 pub mod known;
 pub mod names;
@@ -18,6 +19,7 @@ pub mod pointer;
 pub mod progress;
 pub mod send_gate;
 pub mod side;
+pub mod stream;
 pub mod suggest;
 pub mod trace;
 pub mod turn;
@@ -32,6 +34,7 @@ pub use arguments::{Arguments, Digest, Likeness, Malformed};
 pub use ended::{Asks, Came, Ended};
 pub use evidence::Evidence;
 pub use handoff::{EntryOf, Handoff, Sending};
+pub use http_request::{Broken, HttpRequest, RequestBody, Standing, Turn, Upload};
 pub use known::Known;
 pub use names::{AgentId, CallId, CallerKey, Named, PolicyName, RunId, ToolName, UpstreamName};
 pub use operation::{IdempotencyKey, OperationId, SentKey};
@@ -43,6 +46,7 @@ pub use outcome::{
 pub use progress::{Phase, Progress};
 pub use send_gate::{Keeper, SendGate, send_gate};
 pub use side::{Channel, Continuation, MAX_ROUNDS, NoAnswer, ServerEvent, Side};
+pub use stream::{AnswerBytes, Arriving, ByteSource, Stream};
 pub use trace::{AttemptNote, Trace};
 
 /// Read or write; declared by the policy, never by a model or a server's hint.
@@ -86,6 +90,7 @@ pub enum FrontEnd {
     AnthropicMessages,
     McpHttp,
     McpStdio,
+    Proxy,
 }
 
 impl FrontEnd {
@@ -97,6 +102,7 @@ impl FrontEnd {
             FrontEnd::AnthropicMessages => "anthropic_messages",
             FrontEnd::McpHttp => "mcp_http",
             FrontEnd::McpStdio => "mcp_stdio",
+            FrontEnd::Proxy => "proxy",
         }
     }
 }
@@ -105,6 +111,8 @@ impl FrontEnd {
 #[derive(Debug, Clone)]
 pub enum Payload {
     Arguments(Arguments),
+    /// A request of a plain HTTP client, for the tool that its route names.
+    Request(Arc<HttpRequest>),
     /// Arguments that did not parse: only ever seen by `refusal_stack`.
     Malformed(Malformed),
     /// A kind of call that is no function call (batches); only ever seen by `refusal_stack`.
@@ -119,6 +127,7 @@ impl Payload {
     pub fn digest(&self, volatile: &[pointer::Pointer]) -> Digest {
         match self {
             Payload::Arguments(arguments) => arguments.digest(volatile),
+            Payload::Request(request) => request.digest(volatile),
             Payload::Malformed(malformed) => malformed.digest,
             Payload::Unsupported { kind } => Digest::of(kind.as_bytes()),
         }
@@ -128,6 +137,7 @@ impl Payload {
     pub fn likeness(&self, volatile: &[pointer::Pointer]) -> Likeness {
         match self {
             Payload::Arguments(arguments) => arguments.likeness(volatile),
+            Payload::Request(request) => request.likeness(volatile),
             Payload::Malformed(malformed) => Likeness::of(malformed.digest.as_bytes()),
             Payload::Unsupported { kind } => Likeness::of(kind.as_bytes()),
         }
@@ -137,8 +147,17 @@ impl Payload {
     pub fn bytes(&self) -> u64 {
         match self {
             Payload::Arguments(arguments) => arguments.bytes(),
+            Payload::Request(request) => request.bytes(),
             Payload::Malformed(malformed) => malformed.bytes,
             Payload::Unsupported { .. } => 0,
+        }
+    }
+
+    /// Whether it can be sent a second time.
+    pub fn replayable(&self) -> bool {
+        match self {
+            Payload::Request(request) => request.replayable(),
+            Payload::Arguments(_) | Payload::Malformed(_) | Payload::Unsupported { .. } => true,
         }
     }
 }
@@ -244,10 +263,11 @@ impl ToolCall {
         brought.filter(|continuation| continuation.round > 0)
     }
 
-    /// The parsed arguments, where there are any.
+    /// What rules look at, where there is any such thing.
     pub fn arguments(&self) -> Option<&Arguments> {
         match &self.payload {
             Payload::Arguments(arguments) => Some(arguments),
+            Payload::Request(request) => Some(request.document()),
             Payload::Malformed(_) | Payload::Unsupported { .. } => None,
         }
     }

@@ -15,6 +15,7 @@ use super::evidence::Evidence;
 use super::known::Known;
 use super::names::{PolicyName, ToolName};
 use super::operation::{IdempotencyKey, OperationId};
+use super::stream::Arriving;
 
 /// May the same request do better later?
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -141,6 +142,8 @@ impl ErrorClass {
 pub struct Head {
     pub status: u16,
     pub headers: HeaderMap,
+    /// Its body, where that is not here yet and goes to the agent as it comes.
+    pub arriving: Option<Arriving>,
 }
 
 /// Bytes the whole result had, and how many of them the model gets.
@@ -185,6 +188,13 @@ pub struct ToolResult {
     pub content: Content,
     pub source: Source,
     pub notes: Notes,
+}
+
+impl ToolResult {
+    /// The body that is still arriving.
+    pub fn arriving(&self) -> Option<&Arriving> {
+        self.head.as_ref()?.arriving.as_ref()
+    }
 }
 
 /// The body of a result.
@@ -385,6 +395,8 @@ pub struct Failed {
     pub retry_after: Option<Duration>,
     /// What the tool itself said, where that is to reach the agent unchanged (an MCP result with `isError`).
     pub answer: Option<Content>,
+    /// The head of that answer, where it goes to an HTTP client as the tool sent it.
+    pub head: Option<Box<Head>>,
     /// What an agent would have to declare for the tool to work, in the server's words (`requiredCapabilities`, -32021).
     pub requires: Option<Box<Value>>,
     /// Sets the tool's cooldown: 429, or 503 with `Retry-After`.
@@ -414,6 +426,7 @@ impl Failed {
             timed_out_by: None,
             retry_after: None,
             answer: None,
+            head: None,
             requires: None,
             cooldown: false,
             never_ran: false,

@@ -53,6 +53,8 @@ pub struct Noted {
     pub ledger: Option<&'static str>,
     /// What proves that a write did not happen, as its entry keeps it: `connect_failed`, `status_404`, …
     pub evidence: Option<String>,
+    /// Bytes of an answer that went to the agent as they came; nothing of it was kept.
+    pub streamed: Option<u64>,
 }
 
 /// Cheap to clone: a retried call and its attempts write on one pad.

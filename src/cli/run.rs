@@ -25,6 +25,9 @@ pub(super) struct Args {
         default_value = "127.0.0.1:7411"
     )]
     listen: Listen,
+    /// Where clients of one upstream connect that only change their base URL; may be repeated
+    #[arg(long, env = "CHECKREIN_PROXY_LISTEN", value_name = "UPSTREAM=ADDRESS:PORT|unix:PATH", value_delimiter = ',', value_parser = config::proxy)]
+    proxy_listen: Vec<(String, Listen)>,
     /// Where probes and scrapes connect
     #[arg(long, env = "CHECKREIN_HEALTH", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7412", value_parser = config::address)]
     health: SocketAddr,
@@ -125,6 +128,7 @@ impl Args {
         Config {
             policy: self.policy.clone(),
             listen: self.listen.clone(),
+            proxies: self.proxy_listen.clone(),
             health: self.health,
             admin: self.admin.clone(),
             admin_token_file: self.admin_token_file.clone(),

@@ -7,8 +7,10 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{Request, response};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -18,7 +20,8 @@ use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;
 
 use super::idle::Idle;
-use super::io::{Counted, Meter, Outgoing};
+use super::io::{Counted, Meter};
+use super::outgoing::{Outgoing, Sending};
 use super::tls::Tls;
 use super::{Blocked, Resolver, SendError, connect};
 use crate::call::{Phase, Progress, SendGate};
@@ -72,7 +75,12 @@ impl Way {
     }
 
     /// Sends once. The request's target is in origin form and its `Host` is set by the caller.
-    pub async fn send(&self, request: Request<Bytes>, ask: Ask<'_>) -> Result<Answer, SendError> {
+    pub async fn send(
+        &self,
+        request: Request<impl Into<Sending>>,
+        ask: Ask<'_>,
+    ) -> Result<Answer, SendError> {
+        let request = request.map(Into::into);
         if !self.allowed {
             return Err(self.blocked(Blocked::Host));
         }
@@ -105,8 +113,11 @@ impl Way {
                 return Err(if zero_bytes { SendError::ZeroBytes { reused } } else { error });
             }
         };
-        let body = AnswerBody { incoming, connection: Some(connection), idle: self.idle.clone() };
-        Ok(Answer { head, body })
+        // Two lengths that may say two things: what follows on that connection is nobody's (RFC 9112 §6.3).
+        let framed_twice = head.headers.contains_key(TRANSFER_ENCODING)
+            && head.headers.contains_key(CONTENT_LENGTH);
+        let idle = (!framed_twice).then(|| self.idle.clone());
+        Ok(Answer { head, body: AnswerBody { incoming, connection: Some(connection), idle } })
     }
 
     /// Whether the upstream can be reached: one connection, made and closed. Not a byte of HTTP is sent.
@@ -203,12 +214,12 @@ impl Connection {
 
     async fn exchange(
         mut self,
-        request: Request<Bytes>,
+        request: Request<Sending>,
         progress: Option<&Progress>,
     ) -> Result<(response::Parts, Incoming, Self), Unanswered> {
         self.meter.begin(progress);
         let meter = self.meter.clone();
-        let request = request.map(|bytes| Outgoing::new(bytes, meter));
+        let request = request.map(|body| Outgoing::new(body, meter));
         match self.sender.try_send_request(request).await {
             Ok(response) => {
                 self.meter.headed();
@@ -247,7 +258,8 @@ fn cause(error: &hyper::Error) -> String {
 pub struct AnswerBody {
     incoming: Incoming,
     connection: Option<Connection>,
-    idle: Arc<Idle>,
+    /// Where its connection goes at its end; `None` = that is closed.
+    idle: Option<Arc<Idle>>,
 }
 
 impl AnswerBody {
@@ -256,24 +268,41 @@ impl AnswerBody {
         self.incoming.size_hint().lower()
     }
 
+    /// Whether the head tells its length, so that [`AnswerBody::expected`] is what is left of it.
+    pub fn length_is_known(&self) -> bool {
+        self.incoming.size_hint().exact().is_some()
+    }
+
+    /// Read to its end.
+    pub fn is_over(&self) -> bool {
+        self.connection.is_none() && self.incoming.is_end_stream()
+    }
+
     /// The next bytes; `None` at the end; `Err` when the body was cut, with the reason.
     pub async fn next(&mut self) -> Option<Result<Bytes, String>> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// As [`AnswerBody::next`]. At the last byte of a body of known length its connection is free already.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, String>>> {
         loop {
-            let frame = poll_fn(|cx| Pin::new(&mut self.incoming).poll_frame(cx)).await;
-            match frame {
+            match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
                 None => {
                     self.over();
-                    return None;
+                    return Poll::Ready(None);
                 }
                 // Trailers say nothing to us.
                 Some(Ok(frame)) => {
                     if let Ok(bytes) = frame.into_data() {
-                        return Some(Ok(bytes));
+                        if self.incoming.is_end_stream() {
+                            self.over();
+                        }
+                        return Poll::Ready(Some(Ok(bytes)));
                     }
                 }
                 Some(Err(error)) => {
                     self.connection = None;
-                    return Some(Err(cause(&error)));
+                    return Poll::Ready(Some(Err(cause(&error))));
                 }
             }
         }
@@ -282,8 +311,8 @@ impl AnswerBody {
     fn over(&mut self) {
         if let Some(connection) = self.connection.take() {
             connection.meter.end();
-            if !connection.is_closed() {
-                self.idle.give(connection);
+            if let Some(idle) = self.idle.as_ref().filter(|_| !connection.is_closed()) {
+                idle.give(connection);
             }
         }
     }

@@ -9,9 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::call::{Phase, Progress};
@@ -48,6 +45,11 @@ struct Exchange {
 }
 
 impl Meter {
+    /// hyper has taken all of the request's body.
+    pub(super) fn handed_over(&self) {
+        self.lock().body_handed_over = true;
+    }
+
     fn lock(&self) -> MutexGuard<'_, Exchange> {
         self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -215,52 +217,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     }
 }
 
-/// A request body, whole in memory, that tells the meter when hyper has taken all of it.
-#[derive(Debug)]
-pub(super) struct Outgoing {
-    bytes: Full<Bytes>,
-    meter: Arc<Meter>,
-}
-
-impl Outgoing {
-    pub(super) fn new(bytes: Bytes, meter: Arc<Meter>) -> Self {
-        let bytes = Full::new(bytes);
-        if bytes.is_end_stream() {
-            meter.lock().body_handed_over = true;
-        }
-        Self { bytes, meter }
-    }
-}
-
-impl Body for Outgoing {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let this = self.get_mut();
-        let polled = Pin::new(&mut this.bytes).poll_frame(cx);
-        if this.bytes.is_end_stream() {
-            this.meter.lock().body_handed_over = true;
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.bytes.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.bytes.size_hint()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use hyper::body::Body as _;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+    use super::super::outgoing::Outgoing;
     use super::*;
 
     #[tokio::test]
@@ -273,7 +236,7 @@ mod tests {
         io.write_all(b"head").await.expect("room");
         io.flush().await.expect("open");
         assert_eq!(progress.phase(), Phase::Sending);
-        let body = Outgoing::new(Bytes::new(), meter.clone());
+        let body = Outgoing::new(Bytes::new().into(), meter.clone());
         assert!(body.is_end_stream());
         io.flush().await.expect("open");
         assert_eq!(progress.phase(), Phase::Written);

@@ -7,6 +7,7 @@ pub mod connect;
 pub mod guard;
 mod idle;
 mod io;
+mod outgoing;
 mod tls;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ pub use client::{Answer, AnswerBody, Ask, MAX_HEAD_BYTES, MAX_HEAD_FIELDS, Way};
 pub use connect::{Names, Resolver};
 pub use guard::{AddressClass, Blocked};
 pub use idle::{MAX_IDLE, MAX_IDLE_TIME};
+pub use outgoing::Sending;
 
 use crate::call::{Failed, UpstreamName};
 use crate::policy::snapshot::{self, Snapshot, Upstream};

@@ -63,7 +63,15 @@ impl Asking {
     /// Enters the run. Refused: `run_unknown`, `budget_exhausted {live_runs}`, or an agent the policy in force no
     /// longer has.
     pub(super) fn new(engine: &Engine, asker: &Asker) -> Result<Self, Denied> {
-        let routes = engine.current.load();
+        Self::under(engine, engine.current.load(), asker)
+    }
+
+    /// As [`Asking::new`], under the policy that was looked at before.
+    pub(super) fn under(
+        engine: &Engine,
+        routes: Arc<Routes>,
+        asker: &Asker,
+    ) -> Result<Self, Denied> {
         let agent = routes.snapshot.agents.get(&asker.agent).cloned().ok_or_else(|| {
             Denied::new(DenyCode::Unauthenticated, "the policy in force does not know this agent")
         })?;

@@ -64,6 +64,7 @@ pub(super) fn real(gates: &Gates, egress: Option<&Arc<Egress>>, servers: &Arc<Se
     let response_bytes = gates.snapshot.limits.response_bytes;
     let inner = |tool: &Arc<Tool>| match &tool.target {
         Target::Http(_) => Backend::http(tool, egress, response_bytes),
+        Target::Proxy(_) => Backend::proxy(tool, egress, response_bytes),
         Target::Mcp(_) => Backend::Mcp(servers.tool(tool)),
         Target::Passed => Backend::Passed(servers.passed(&tool.upstream.name)),
     };

@@ -102,7 +102,7 @@ impl Engine {
             .keys()
             .filter_map(|name| match &snapshot.tools.get(name)?.target {
                 Target::Mcp(mcp) => Some(mcp.server.clone()),
-                Target::Http(_) | Target::Passed => None,
+                Target::Http(_) | Target::Proxy(_) | Target::Passed => None,
             })
             .collect();
         servers.sort_by(|a, b| a.name.cmp(&b.name));
@@ -167,7 +167,8 @@ impl Engine {
     pub fn tool_for(&self, agent: &AgentId, name: &ToolName) -> Option<ToolInfo> {
         let snapshot = self.snapshot();
         let allowed = snapshot.agents.get(agent)?.allowed.contains_key(name);
-        allowed.then(|| snapshot.tools.get(name)).flatten().map(views::info)
+        let tool = allowed.then(|| snapshot.tools.get(name)).flatten();
+        tool.filter(|tool| tool.route().is_none()).map(views::info)
     }
 
     /// What a drain waits for: whatever must end by itself is spawned here.

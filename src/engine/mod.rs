@@ -8,6 +8,7 @@ mod left;
 pub mod mcp;
 mod passed;
 mod people;
+mod proxied;
 mod routes;
 mod suggest;
 mod together;
@@ -47,6 +48,7 @@ use crate::run::Runs;
 use crate::telemetry::metrics::{Metrics, StateSource, StateView};
 use crate::telemetry::record::Recorder;
 use asking::Asking;
+pub use proxied::{Routed, Wanted};
 use routes::{Current, Routes};
 
 /// When an agent that met a gateway on its way out may ask again: another one is there by then.

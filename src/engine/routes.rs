@@ -41,9 +41,11 @@ impl Routes {
         payload: &Payload,
     ) -> Option<&Arc<Tool>> {
         match payload {
-            Payload::Arguments(_) => {
+            Payload::Arguments(_) | Payload::Request(_) => {
                 let tool = self.snapshot.tools.get(name)?;
-                agent.allowed.contains_key(name).then_some(tool)
+                // A route takes requests and nothing else, and nothing else takes requests.
+                let fits = tool.route().is_some() == matches!(payload, Payload::Request(_));
+                (fits && agent.allowed.contains_key(name)).then_some(tool)
             }
             Payload::Malformed(_) | Payload::Unsupported { .. } => None,
         }

@@ -18,8 +18,14 @@ impl Engine {
     pub fn tools_for(&self, agent: &AgentId) -> (Vec<ToolInfo>, usize) {
         let snapshot = self.snapshot();
         let Some(agent) = snapshot.agents.get(agent) else { return (Vec::new(), 0) };
-        let mut tools: Vec<ToolInfo> =
-            agent.allowed.keys().filter_map(|name| snapshot.tools.get(name)).map(info).collect();
+        // A route is no function that a model could call.
+        let mut tools: Vec<ToolInfo> = agent
+            .allowed
+            .keys()
+            .filter_map(|name| snapshot.tools.get(name))
+            .filter(|tool| tool.route().is_none())
+            .map(info)
+            .collect();
         tools.sort_by(|a, b| a.name.cmp(&b.name));
         (tools, snapshot.broken_tools.len())
     }
@@ -62,7 +68,7 @@ impl Engine {
 /// A tool as it is listed.
 pub(super) fn info(tool: &Arc<Tool>) -> ToolInfo {
     let definition = match &tool.target {
-        Target::Http(_) | Target::Passed => None,
+        Target::Http(_) | Target::Proxy(_) | Target::Passed => None,
         Target::Mcp(mcp) => Some(mcp.definition.clone()),
     };
     let title = definition.as_deref().and_then(|definition| definition.get("title"));

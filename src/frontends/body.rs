@@ -13,6 +13,8 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Instant, Interval, interval_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::call::Stream;
+
 /// Events that wait for one reader.
 pub(super) const MAX_EVENTS: usize = 256;
 /// Bytes of events that wait for one reader; past it nothing is added. The event that passes it always fits, its size
@@ -29,6 +31,8 @@ pub struct Body(Kind);
 enum Kind {
     Whole(Option<Bytes>),
     Events(Events),
+    /// A tool's answer, read as fast as its reader takes it.
+    Passed(Box<Stream>),
 }
 
 impl From<Bytes> for Body {
@@ -36,6 +40,39 @@ impl From<Bytes> for Body {
         Self(Kind::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 }
+
+impl Body {
+    /// Keeps `thing` until the last byte of an answer that goes on as it comes; of any other body it is dropped here.
+    pub fn hold(&mut self, thing: impl Send + 'static) {
+        if let Kind::Passed(stream) = &mut self.0 {
+            stream.hold(thing);
+        }
+    }
+}
+
+impl From<Stream> for Body {
+    fn from(stream: Stream) -> Self {
+        Self(Kind::Passed(Box::new(stream)))
+    }
+}
+
+/// Why a body ends before its end: its connection is cut, so that nobody takes a part for the whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    Stalled(Stalled),
+    /// What was passed on broke off at the tool, or over a limit.
+    BrokenOff,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cut::Stalled(stalled) => stalled.fmt(f),
+            Cut::BrokenOff => f.write_str("the answer that was passed on broke off"),
+        }
+    }
+}
+impl std::error::Error for Cut {}
 
 /// The reader of a stream fell too far behind, so its connection is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,17 +87,21 @@ impl std::error::Error for Stalled {}
 
 impl HttpBody for Body {
     type Data = Bytes;
-    type Error = Stalled;
+    type Error = Cut;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Stalled>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         match &mut self.get_mut().0 {
             Kind::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Kind::Events(events) => {
-                events.poll_next(cx).map(|event| event.map(|event| event.map(Frame::data)))
+                let next = events.poll_next(cx);
+                next.map(|event| event.map(|event| event.map(Frame::data).map_err(Cut::Stalled)))
             }
+            Kind::Passed(stream) => stream
+                .poll_next(cx)
+                .map(|next| next.map(|next| next.map(Frame::data).map_err(|_| Cut::BrokenOff))),
         }
     }
 
@@ -68,6 +109,7 @@ impl HttpBody for Body {
         match &self.0 {
             Kind::Whole(bytes) => bytes.is_none(),
             Kind::Events(_) => false,
+            Kind::Passed(stream) => stream.left() == Some(0),
         }
     }
 
@@ -77,6 +119,9 @@ impl HttpBody for Body {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
             Kind::Events(_) => SizeHint::default(),
+            Kind::Passed(stream) => {
+                stream.left().map_or_else(SizeHint::default, SizeHint::with_exact)
+            }
         }
     }
 }
@@ -224,7 +269,7 @@ mod tests {
 
     use super::*;
 
-    async fn next(body: &mut Body) -> Option<Result<Bytes, Stalled>> {
+    async fn next(body: &mut Body) -> Option<Result<Bytes, Cut>> {
         body.frame().await.map(|frame| frame.map(|frame| frame.into_data().expect("data")))
     }
 
@@ -263,7 +308,7 @@ mod tests {
         assert!(!sender.send(b"one more".to_vec()));
         assert!(sender.gone().is_cancelled() && !sender.send(b"later".to_vec()));
         assert_eq!(sender.queue.0.lock().expect("sound").events.len(), 0);
-        assert_eq!(next(&mut body).await, Some(Err(Stalled)));
+        assert_eq!(next(&mut body).await, Some(Err(Cut::Stalled(Stalled))));
         let (sender, _body) = events();
         assert!(sender.send(b"a word before it".to_vec()));
         assert!(sender.send(vec![b'x'; MAX_EVENT_BYTES + 1]), "a large answer always fits");

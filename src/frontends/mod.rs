@@ -6,6 +6,7 @@ mod body;
 mod mcp;
 mod render;
 mod request;
+mod reverse_proxy;
 mod runs;
 #[cfg(test)]
 mod tests;
@@ -15,15 +16,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONNECTION, ORIGIN};
+use http::header::{AUTHORIZATION, CONNECTION, HOST, ORIGIN};
 use http::{HeaderValue, Method, Request, Response};
 use hyper::body::Body as HttpBody;
 use tokio::sync::mpsc;
 
-pub use body::{Body, Stalled};
+pub use body::{Body, Cut, Stalled};
 pub use mcp::{Cutter, Doors, Read, Writer};
 
-use crate::call::{AgentId, FrontEnd};
+use crate::call::{AgentId, FrontEnd, HttpRequest, UpstreamName};
 use crate::engine::Engine;
 use crate::identity::{self, Peer};
 use crate::telemetry::metrics::Metrics;
@@ -41,6 +42,10 @@ pub struct FrontEnds {
     metrics: Arc<Metrics>,
     room: Room,
     mcp: Arc<Mcp>,
+    /// On a listener of its own: the one upstream that is reached there.
+    only: Option<UpstreamName>,
+    /// The names by which routes are reached without a credential.
+    doors: Arc<Doors>,
 }
 
 /// A path that is served.
@@ -67,8 +72,16 @@ enum Found<'a> {
 impl FrontEnds {
     /// `doors`: by which names and origins MCP may be reached here.
     pub fn new(engine: Arc<Engine>, metrics: Arc<Metrics>, doors: Doors) -> Self {
+        let own = Arc::new(doors.clone());
         let mcp = Arc::new(Mcp::new(engine.clone(), metrics.clone(), doors));
-        Self { engine, metrics, room: Room::default(), mcp }
+        Self { engine, metrics, room: Room::default(), mcp, only: None, doors: own }
+    }
+
+    /// The same for a listener where every path is the upstream's, and nothing else is served.
+    #[must_use]
+    pub fn of_upstream(&self, upstream: UpstreamName, port: Option<u16>) -> Self {
+        let doors = Arc::new(self.doors.at_port(port));
+        Self { only: Some(upstream), doors, ..self.clone() }
     }
 
     /// Ends what was idle too long; called on a timer.
@@ -84,10 +97,15 @@ impl FrontEnds {
     /// Answers one request, whatever it is. Every answer but those of MCP carries `Checkrein-Run`.
     pub async fn answer<B>(self, peer: Peer, request: Request<B>) -> Response<Body>
     where
-        B: HttpBody<Data = Bytes> + Unpin,
+        B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
         B::Error: fmt::Display,
     {
         let (parts, body) = request.into_parts();
+        if self.only.is_some() || parts.uri.path().starts_with(reverse_proxy::PREFIX) {
+            let mut response = self.pass(peer, parts, body).await;
+            self.close_if_draining(&mut response);
+            return response;
+        }
         if parts.uri.path() == MCP {
             let mut response = self.mcp.http(peer, &parts, body, &self.room).await;
             self.close_if_draining(&mut response);
@@ -96,16 +114,69 @@ impl FrontEnds {
         let asked = Head::run_shown(&parts.headers);
         let reply = match self.route(peer, &parts, body).await {
             Ok(reply) => reply,
-            Err(problem) => {
-                if let Some(reason) = problem.counted {
-                    self.metrics.request_rejected(reason);
-                }
-                Reply::problem(&problem)
-            }
+            Err(problem) => self.told(&problem),
         };
         let mut response = reply.into_response(asked);
         self.close_if_draining(&mut response);
         response
+    }
+
+    fn told(&self, problem: &Problem) -> Reply {
+        if let Some(reason) = problem.counted {
+            self.metrics.request_rejected(reason);
+        }
+        Reply::problem(problem)
+    }
+
+    /// A request of a plain HTTP client.
+    async fn pass<B>(&self, peer: Peer, parts: http::request::Parts, body: B) -> Response<Body>
+    where
+        B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: fmt::Display,
+    {
+        let run = Head::run_shown(&parts.headers);
+        let passed = async {
+            self.by_own_name(peer, &parts)?;
+            let agent = self.asker(peer, &parts.headers)?;
+            let head = Head::read(&parts.headers)?;
+            let http::request::Parts { method, uri, headers, .. } = parts;
+            let below = match &self.only {
+                Some(upstream) => Some(reverse_proxy::all_of(upstream.as_str(), uri.path())),
+                None => reverse_proxy::below(uri.path()),
+            };
+            let below = below.ok_or_else(Problem::no_such_path)?;
+            let request = HttpRequest::new(method, below.path, uri.query(), headers);
+            let (engine, room) = (&self.engine, &self.room);
+            let asked = reverse_proxy::Asked { engine, agent, head, below, room };
+            reverse_proxy::pass(asked, request, body).await
+        };
+        match passed.await {
+            Ok(response) => response,
+            Err(problem) => self.told(&problem).into_response(run),
+        }
+    }
+
+    /// A web page can read what it gets by a name of its own that was made to point here (DNS rebinding); it has no
+    /// credential.
+    fn by_own_name(&self, peer: Peer, parts: &http::request::Parts) -> Result<(), Problem> {
+        if parts.headers.contains_key(AUTHORIZATION) {
+            return Ok(());
+        }
+        let named = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+        let host = named.or_else(|| parts.uri.authority().map(|authority| authority.as_str()));
+        let own = self.doors.admits_host(peer, host.unwrap_or_default());
+        own.then_some(()).ok_or_else(Problem::of_foreign_host)
+    }
+
+    /// Who asks. A web page of the machine's user reaches loopback too, with an Origin of its own and no credential.
+    fn asker(&self, peer: Peer, headers: &http::HeaderMap) -> Result<AgentId, Problem> {
+        if headers.contains_key(ORIGIN) && !headers.contains_key(AUTHORIZATION) {
+            return Err(Problem::of_browser());
+        }
+        identity::identify(peer, headers, &self.engine.snapshot()).map_err(|denied| {
+            self.metrics.unauthenticated("data");
+            Problem::denied(denied)
+        })
     }
 
     fn close_if_draining(&self, response: &mut Response<Body>) {
@@ -124,15 +195,7 @@ impl FrontEnds {
         B: HttpBody<Data = Bytes> + Unpin,
         B::Error: fmt::Display,
     {
-        // A web page of the machine's user reaches loopback too, with an Origin of its own and no credential.
-        if parts.headers.contains_key(ORIGIN) && !parts.headers.contains_key(AUTHORIZATION) {
-            return Err(Problem::of_browser());
-        }
-        let snapshot = self.engine.snapshot();
-        let agent = identity::identify(peer, &parts.headers, &snapshot).map_err(|denied| {
-            self.metrics.unauthenticated("data");
-            Problem::denied(denied)
-        })?;
+        let agent = self.asker(peer, &parts.headers)?;
         let route = match find(&parts.method, parts.uri.path()) {
             Found::Route(route) => route,
             Found::Methods(allow) => return Err(Problem::method(&parts.method, allow)),

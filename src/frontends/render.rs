@@ -36,7 +36,7 @@ pub(super) fn status(error: &CallError) -> StatusCode {
     status_of(number)
 }
 
-fn status_of(number: u16) -> StatusCode {
+pub(super) fn status_of(number: u16) -> StatusCode {
     StatusCode::from_u16(number).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
@@ -374,10 +374,17 @@ fn limit_field(
     }
 }
 
-fn field(headers: &mut HeaderMap, name: HeaderName, text: &str) {
+pub(super) fn field(headers: &mut HeaderMap, name: HeaderName, text: &str) {
     // Names of limiters are of the policy's alphabet; one that is not is left out rather than sent broken.
     if let Ok(value) = HeaderValue::from_str(text) {
         headers.insert(name, value);
+    }
+}
+
+/// `RateLimit` and `RateLimit-Policy` of an answer that a bucket has passed.
+pub(super) fn rate_fields(headers: &mut HeaderMap, outcome: &crate::call::Outcome) {
+    if let Some(rate) = rate_of(outcome) {
+        limit_fields(headers, None, Some(rate));
     }
 }
 

@@ -196,6 +196,15 @@ where
     if announced.is_some_and(|length| length > limit as u64) {
         return Err(Problem::too_large(limit));
     }
+    read_bytes(body, limit, room).await
+}
+
+/// Reads any body of at most `limit` bytes, into the room that is left, within the time that a body may take.
+pub(super) async fn read_bytes<B>(body: B, limit: usize, room: &Room) -> Result<Sent, Problem>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: fmt::Display,
+{
     match tokio::time::timeout(BODY_TIME, collect(body, limit, room)).await {
         Ok(read) => read,
         Err(_) => Err(Problem::too_slow(BODY_TIME)),

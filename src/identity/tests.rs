@@ -50,6 +50,7 @@ fn agent(name: &str, tokens: &[&str]) -> Agent {
 
 fn snapshot(agents: Vec<Agent>) -> Snapshot {
     Snapshot {
+        routes: Arc::default(),
         name: "test".into(),
         revision: Revision("0".into()),
         tools: Default::default(),

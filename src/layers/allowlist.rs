@@ -10,6 +10,9 @@ use crate::call::suggest::nearest;
 use crate::call::{AgentId, Denied, Detail, Named, Payload, ToolCall, ToolName, UpstreamName};
 use crate::policy::snapshot::{Agent, OnUnlisted, Snapshot, Target};
 
+/// Characters of a path that a refusal shows.
+const MAX_SHOWN: usize = 200;
+
 #[derive(Debug)]
 pub struct Allowlist {
     snapshot: Arc<Snapshot>,
@@ -76,7 +79,12 @@ impl Allowlist {
         let names = agent.into_iter().flat_map(|agent| {
             agent.allowed.keys().filter(|name| usable(&self.snapshot, agent, name))
         });
-        let tools = nearest(call.tool.as_str(), names);
+        // A client of routes has no use for functions, nor a model for routes.
+        let by_path = matches!(call.payload, Payload::Request(_));
+        let callable = |name: &&ToolName| {
+            !by_path && self.snapshot.tools.get(*name).is_some_and(|tool| tool.route().is_none())
+        };
+        let tools = nearest(call.tool.as_str(), names.filter(callable));
         let known = self.snapshot.tools.contains_key(&call.tool);
         let deny = agent.and_then(|agent| agent.denied.get(&call.tool));
         call.trace.note().rule = Some(match (deny, known) {
@@ -89,6 +97,9 @@ impl Allowlist {
                 DenyCode::ToolNotAllowed,
                 format!("tool `{}` is not permitted to this agent", call.tool),
             ),
+            OnUnlisted::Explain | OnUnlisted::Silent if by_path => {
+                (DenyCode::UnknownTool, no_route(call))
+            }
             OnUnlisted::Explain | OnUnlisted::Silent => (
                 DenyCode::UnknownTool,
                 format!("there is no tool `{}`; choose from the list", call.tool),
@@ -96,6 +107,13 @@ impl Allowlist {
         };
         Denied::new(code, message).detail(Detail::Tools(tools))
     }
+}
+
+/// By what the client asked for; a tool's name would tell that there is one.
+fn no_route(call: &ToolCall) -> String {
+    let Payload::Request(request) = &call.payload else { return String::new() };
+    let path: String = request.path.chars().take(MAX_SHOWN).collect();
+    format!("no route of this agent takes {} of {path}", request.method)
 }
 
 /// What a server offers besides tools is for agents that may call at least one of its tools.

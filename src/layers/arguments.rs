@@ -19,7 +19,12 @@ impl Gate for ArgumentsCheck {
 
     fn admit(&self, call: &ToolCall) -> Result<(), Denied> {
         let judged = match &call.payload {
-            Payload::Arguments(arguments) => self.check(call, arguments),
+            Payload::Arguments(arguments) => self.check(call, arguments, arguments.bytes()),
+            Payload::Request(request) => match self.looks_into(call) {
+                // Its bytes are bounded where they are read.
+                true => self.check(call, request.document(), 0),
+                false => Ok(()),
+            },
             Payload::Malformed(malformed) => Err(refuse_malformed(malformed)),
             Payload::Unsupported { kind } => Err(refuse_unsupported(kind)),
         };
@@ -41,10 +46,17 @@ impl ArgumentsCheck {
         (!known.iter().any(|fault| fault.at == at)).then(|| Fault { at, expected, got: got.into() })
     }
 
-    fn check(&self, call: &ToolCall, arguments: &Arguments) -> Result<(), Denied> {
+    /// Whether any rule says what a request of a route may hold.
+    fn looks_into(&self, call: &ToolCall) -> bool {
+        let agent = self.snapshot.agents.get(&call.agent);
+        let narrowed = agent.is_some_and(|agent| agent.constraints.contains_key(&self.tool.name));
+        narrowed || self.tool.route().is_none_or(|route| route.has_schema)
+    }
+
+    fn check(&self, call: &ToolCall, arguments: &Arguments, bytes: u64) -> Result<(), Denied> {
         let limit = self.snapshot.limits.argument_bytes as u64;
-        if arguments.bytes() > limit {
-            return Err(too_large(arguments.bytes(), limit));
+        if bytes > limit {
+            return Err(too_large(bytes, limit));
         }
         let tree = arguments.tree();
         let mut faults = self.tool.schema.faults(tree);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tower::{Layer, Service};
 
-use crate::call::ended::ended;
+use crate::call::stream::at_end;
 use crate::call::{CallError, Denied, Ended, Outcome, ToolCall, ToolResult};
 use crate::policy::snapshot::Timeouts;
 
@@ -124,7 +124,7 @@ impl<G: Gate, S: Below> Service<ToolCall> for Gated<G, S> {
             if let Ok(result) = &mut outcome {
                 permit.mark(result);
             }
-            permit.settle(&ended(&outcome));
+            at_end(&outcome, move |ended, _| permit.settle(ended));
             outcome
         })
     }

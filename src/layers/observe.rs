@@ -10,6 +10,7 @@ use tower::{Layer, Service};
 use super::gate::{Answering, Below};
 use crate::call::Named;
 use crate::call::ended::outcome_label;
+use crate::call::stream::{arriving, at_end, outcome_of};
 use crate::call::trace::Noted;
 use crate::call::{
     AgentId, CallError, Effect, Likeness, Outcome, Source, ToolCall, ToolName, ToolResult, code,
@@ -84,7 +85,10 @@ impl<S: Below> Service<ToolCall> for Observe<S> {
         let answer = self.inner.call(call);
         Box::pin(async move {
             let outcome = answer.await.map_err(Into::into);
-            guard.end(outcome)
+            match arriving(&outcome) {
+                Some(_) => guard.end_later(outcome),
+                None => guard.end(outcome),
+            }
         })
     }
 }
@@ -100,6 +104,23 @@ impl Guard {
     fn end(mut self, outcome: Outcome) -> Outcome {
         self.ended = true;
         self.observer.ended(&self.call, outcome)
+    }
+}
+
+impl Guard {
+    /// Its body is still to come: the end is the end of that.
+    fn end_later(self, mut outcome: Outcome) -> Outcome {
+        if let Ok(result) = &mut outcome {
+            let attempts = self.call.trace.note().attempts.len() + 1;
+            result.notes.attempts = u32::try_from(attempts).unwrap_or(u32::MAX);
+            // Without its body, which is read by somebody else.
+            let told = ToolResult { head: None, ..result.clone() };
+            at_end(&outcome, move |ended, read| {
+                self.call.trace.note().streamed = Some(read);
+                drop(self.end(outcome_of(ended, &told)));
+            });
+        }
+        outcome
     }
 }
 
@@ -189,7 +210,8 @@ impl Observer {
 
     fn count_bytes(&self, call: &ToolCall, result: &ToolResult) {
         let handles = self.handles(&call.tool);
-        handles.result_bytes(result.content.bytes.len() as u64);
+        let streamed = call.trace.note().streamed;
+        handles.result_bytes(streamed.unwrap_or(result.content.bytes.len() as u64));
         if result.notes.truncated.is_some() && result.source == Source::Tool {
             handles.truncated();
         }

@@ -146,6 +146,9 @@ impl With {
         if call.single_attempt {
             return Err("attempts");
         }
+        if !call.payload.replayable() {
+            return Err("not_replayable");
+        }
         if failed.never_ran && !so_far.resent {
             so_far.resent = true;
             return self.resend_now(call);
@@ -168,8 +171,7 @@ impl With {
             wait = wait.max(told);
         }
         self.fits(call, wait)?;
-        // Arguments are whole in memory and no byte of an answer has been handed on: every call here can be sent
-        // again, so `not_replayable` has no case yet.
+        // No byte of an answer has been handed on: a body that goes to the agent as it comes is a success here.
         let took = call.trace.note().attempts.last().map_or(Duration::ZERO, |note| note.total);
         self.breaker.attempt_failed(call, failed, took);
         self.closed(call)?;

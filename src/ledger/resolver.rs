@@ -15,7 +15,9 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use super::{End, Ledger};
-use crate::call::{Arguments, Digest, IdempotencyKey, Sending, ToolCall, ToolName, ToolResult};
+use crate::call::{
+    Arguments, Digest, IdempotencyKey, Payload, Sending, ToolCall, ToolName, ToolResult,
+};
 use crate::telemetry::record::wall_clock;
 pub use step::{
     MAX_HELD, Progress, Query, RESENDS_A_WRITE, RESENDS_AN_ASKING, Remedies, Step, next_step,
@@ -354,7 +356,13 @@ fn again(waiting: &Waiting<'_>, unsettled: &Unsettled, may: &Remedies) -> Option
     }
     let same = same(waiting, unsettled)?;
     let own = (waiting.sent.is_some() || !may.volatile).then_some(same);
-    unsettled.arguments.as_ref().or(own).cloned()
+    match &waiting.call.payload {
+        // What is kept of a request is what rules saw of it; only the client brings its bytes.
+        Payload::Request(_) => own.cloned(),
+        Payload::Arguments(_) | Payload::Malformed(_) | Payload::Unsupported { .. } => {
+            unsettled.arguments.as_ref().or(own).cloned()
+        }
+    }
 }
 
 /// The call's own arguments, where they mean what was sent.
@@ -369,8 +377,8 @@ fn again_as(
     arguments: Option<Arguments>,
 ) -> ToolCall {
     let mut call = waiting.call.clone();
-    if let Some(arguments) = arguments {
-        call.payload = crate::call::Payload::Arguments(arguments);
+    if let (Some(arguments), Payload::Arguments(_)) = (arguments, &call.payload) {
+        call.payload = Payload::Arguments(arguments);
     }
     call.deadline = waiting.until;
     call.sent_key = Some(ledger.derived_key(&waiting.key, occurrence));

@@ -1,6 +1,7 @@
 //! A checked document → the snapshot that is obeyed. Cannot fail: what could has been checked.
 
 mod remedies;
+mod route;
 mod servers;
 mod upstreams;
 
@@ -50,6 +51,7 @@ pub fn compile(checked: &Checked<'_>) -> Arc<Snapshot> {
         name: name(document),
         revision: checked.revision.clone(),
         egress: egress(document),
+        routes: Arc::new(route::tables(&tools)),
         tools,
         agents,
         upstreams,
@@ -189,13 +191,21 @@ fn tool(
     if checked.broken.iter().any(|broken| broken.name.as_str() == name) {
         return None;
     }
-    let http = &tool.http.as_ref()?.value;
-    let upstream = Arc::clone(upstreams.get(&upstream_name(http)?)?);
+    let (target, upstream) = match (&tool.http, &tool.proxy) {
+        (Some(http), _) => (Target::Http(template(&http.value)?), upstream_name(&http.value)?),
+        (None, Some(proxy)) => {
+            let upstream = UpstreamName::new(&proxy.value.upstream.as_ref()?.value).ok()?;
+            (Target::Proxy(route::route(checked.document, tool, &proxy.value)?), upstream)
+        }
+        (None, None) => return None,
+    };
+    let upstream = Arc::clone(upstreams.get(&upstream)?);
     let settings = merge::tool(checked.document, tool);
     let effect = tool.effect();
     let read = effect == Effect::Read;
     let description: Arc<str> = get(&tool.description)?.into();
-    let schema = checked.shown.get(name).or_else(|| checked.schemas.get(name))?.clone();
+    let schema = checked.shown.get(name).or_else(|| checked.schemas.get(name)).cloned();
+    let schema = schema.or_else(|| route::open_schema(&target))?;
     let name_of = ToolName::new(name).ok()?;
     let listed = listed_http(&name_of, &description, &schema, effect);
     let mut compiled = Tool {
@@ -204,7 +214,7 @@ fn tool(
         description,
         effect,
         upstream,
-        target: Target::Http(template(http)?),
+        target,
         schema,
         timeout: settings.timeout,
         retry: read.then_some(settings.retry),
@@ -233,6 +243,7 @@ fn values<T: Clone>(list: &Maybe<Vec<At<T>>>) -> Vec<T> {
 /// Hash of all that a tool obeys. Of a tool that a server offers, its whole definition is part of it.
 pub(super) fn tool_section(t: &Tool) -> Digest {
     let what = match &t.target {
+        Target::Proxy(route) => format!("{:?}", (&t.name, &t.description, t.effect, route)),
         Target::Http(template) => format!("{:?}", (&t.name, &t.description, t.effect, template)),
         Target::Mcp(mcp) => {
             let flags = (mcp.format_written, mcp.is_error, mcp.asks_after_acting);

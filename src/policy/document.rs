@@ -6,6 +6,7 @@
 mod approval;
 pub mod kinds;
 pub mod mcp;
+mod proxy;
 pub mod read;
 mod reference;
 mod remedies;
@@ -23,6 +24,7 @@ use self::kinds::{
     Address, COUNT, Count, Host, MONEY, NAME, Part, RATE, SHARE, SIZE, SchemaSource, Target,
 };
 pub use self::mcp::{McpEntry, McpServer};
+pub use self::proxy::Proxy;
 pub use self::read::{At, Entries};
 use self::read::{Fields, List, Named, Record, Report, Sensitive, Words};
 pub use self::reference::SecretRef;
@@ -267,14 +269,34 @@ pub struct Tool {
     pub cost: Maybe<Money>,
     pub approval: Maybe<Approval>,
     pub http: Maybe<Http>,
+    pub proxy: Maybe<Proxy>,
     pub result: Maybe<ToolResult>,
     pub write: Maybe<Write>,
 }
 
 impl Tool {
-    /// `effect` missing = write.
+    /// `effect` missing = write; of a route that takes nothing but GET and HEAD = read.
     pub fn effect(&self) -> Effect {
-        self.effect.as_ref().map_or(Effect::Write, |effect| effect.value)
+        let safe = |at: &At<Method>| matches!(at.value, Method::GET | Method::HEAD);
+        let methods = self.proxy.as_ref().and_then(|proxy| proxy.value.methods.as_ref());
+        let default = match methods {
+            Some(methods) if methods.value.iter().all(safe) => Effect::Read,
+            Some(_) | None => Effect::Write,
+        };
+        self.effect.as_ref().map_or(default, |effect| effect.value)
+    }
+
+    /// The named upstream its calls go to.
+    pub fn upstream(&self) -> Option<&At<String>> {
+        let of_http = self.http.as_ref().and_then(|http| http.value.upstream.as_ref());
+        of_http.or_else(|| self.proxy.as_ref()?.value.upstream.as_ref())
+    }
+
+    /// What it sends.
+    pub fn methods(&self) -> impl Iterator<Item = &At<Method>> {
+        let of_http = self.http.iter().filter_map(|http| http.value.method.as_ref());
+        let of_proxy = self.proxy.iter().filter_map(|proxy| proxy.value.methods.as_ref());
+        of_http.chain(of_proxy.flat_map(|methods| &methods.value))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod approval;
 mod mcp;
+mod proxy;
 mod remedies;
 
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ pub use self::approval::{Allowed, ApprovalPolicy, When};
 pub use self::mcp::{
     Child, EnvValue, IsError, MayAsk, McpServer, McpTool, OnDrift, Pass, Pin, Reach, Share,
 };
+pub use self::proxy::{BadPath, ProxyRoute, RoutePiece, RouteTable, Routed, decoded};
 pub use self::remedies::{Idempotency, Probe, QueryArgument, SentAs, StatusQuery};
 use super::bind::Remark;
 use super::schema::Schema;
@@ -60,6 +62,8 @@ pub struct Snapshot {
     pub tools: Named<ToolName, Arc<Tool>>,
     pub agents: Named<AgentId, Arc<Agent>>,
     pub upstreams: HashMap<UpstreamName, Arc<Upstream>>,
+    /// Of plain HTTP clients, by upstream.
+    pub routes: Arc<Named<UpstreamName, RouteTable>>,
     pub limits: ProcessLimits,
     pub on_unlisted: OnUnlisted,
     pub egress: Egress,
@@ -322,7 +326,7 @@ impl Tool {
     pub fn http(&self) -> Option<&HttpTemplate> {
         match &self.target {
             Target::Http(template) => Some(template),
-            Target::Mcp(_) | Target::Passed => None,
+            Target::Proxy(_) | Target::Mcp(_) | Target::Passed => None,
         }
     }
 }
@@ -411,6 +415,7 @@ pub struct SlowPolicy {
 #[derive(Debug, Clone)]
 pub enum Target {
     Http(HttpTemplate),
+    Proxy(ProxyRoute),
     Mcp(McpTool),
     /// What a server offers besides tools; the tool's upstream is the server.
     Passed,

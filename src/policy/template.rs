@@ -152,23 +152,25 @@ pub fn pairs(value: &Value) -> Result<Vec<Cow<'_, str>>, &'static str> {
 /// Fields that no argument and no fixed header may set: those that frame, route or authenticate the request
 /// (RFC 9110 §7.6.1 for the hop-by-hop ones).
 pub fn reserved_header(name: &HeaderName) -> bool {
-    const RESERVED: &[&str] = &[
-        "authorization",
-        "connection",
-        "cookie",
-        "expect",
-        "host",
-        "http2-settings",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    ];
-    name.as_str().starts_with("content-") || RESERVED.contains(&name.as_str())
+    const RESERVED: &[&str] = &["authorization", "cookie", "expect", "host"];
+    hop_by_hop(name) || name.as_str().starts_with("content-") || RESERVED.contains(&name.as_str())
+}
+
+/// Fields of one connection, not of a message (RFC 9110 §7.6.1), known by their name alone.
+pub fn hop_by_hop(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "http2-settings"
+            | "keep-alive"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "proxy-connection"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+    )
 }
 
 /// Bytes that stand for themselves in a URL (RFC 3986 §2.3); every other one is written as `%XX`.

@@ -279,14 +279,19 @@ impl Run {
         let now = Instant::now();
         self.touch(now);
         // Hashed before the lock is taken: results may be large.
+        let streamed = call.trace.note().streamed;
         let result = match (outcome, like) {
+            // Nothing of it was kept that another one could be compared with.
+            (Ok(_), Some(_)) if streamed.is_some() => None,
             // A question is no result: being asked the same again is not the same result again.
             (Ok(result), Some(_)) if result.notes.asks.is_some() => None,
             (Ok(result), Some(_)) => Some(hash_of(&result.content.bytes)),
             (Ok(_), None) | (Err(_), Some(_) | None) => None,
         };
         match outcome {
-            Ok(result) => self.usage.result(result.content.bytes.len() as u64),
+            Ok(result) => {
+                self.usage.result(streamed.unwrap_or(result.content.bytes.len() as u64));
+            }
             Err(error) if judge::budget_counts(error) => self.usage.failed(),
             Err(_) => {}
         }

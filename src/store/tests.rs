@@ -61,7 +61,7 @@ fn result(text: &str) -> Option<Box<ToolResult>> {
     let mut headers = http::HeaderMap::new();
     headers.insert("x-id", http::HeaderValue::from_static("7"));
     Some(Box::new(ToolResult {
-        head: Some(Head { status: 201, headers }),
+        head: Some(Head { status: 201, headers, arriving: None }),
         content: Content { bytes: text.to_owned().into(), form: crate::call::Form::Json },
         source: Source::Tool,
         notes: Notes { attempts: 1, accepted: true, ..Notes::default() },

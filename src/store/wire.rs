@@ -379,7 +379,7 @@ pub(super) fn result(head: &str, body: Vec<u8>) -> Option<ToolResult> {
                 let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
                 headers.append(name, HeaderValue::from_str(value).ok()?);
             }
-            Some(Head { status, headers })
+            Some(Head { status, headers, arriving: None })
         }
         None => None,
     };

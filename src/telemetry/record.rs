@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::metrics::Metrics;
 use crate::call::outcome::TimedOutBy;
 use crate::call::trace::{AttemptNote, Noted};
-use crate::call::{CallError, Outcome, ToolCall};
+use crate::call::{CallError, Outcome, ToolCall, ToolResult};
 use crate::strict_json::object::Object;
 
 pub use people::PersonFacts;
@@ -296,7 +296,9 @@ fn call_line(facts: &CallFacts<'_>) -> Vec<u8> {
     line.string_or_null("operation", operation.as_deref());
     line.number("occurrence", u64::from(noted.occurrence));
     line.string_or_null("ledger", noted.ledger);
-    line.number_or_null("result_bytes", result.map(|result| result.content.bytes.len() as u64));
+    let whole = |result: &ToolResult| result.content.bytes.len() as u64;
+    let bytes = result.map(|result| noted.streamed.unwrap_or(whole(result)));
+    line.number_or_null("result_bytes", bytes);
     line.bool("truncated", result.is_some_and(|result| result.notes.truncated.is_some()));
     line.thousandths("duration_ms", micros(facts.duration));
     line.thousandths("at_tool_ms", micros(noted.at_tool));

@@ -32,6 +32,7 @@ mod operating;
 mod operations_doc;
 mod policies;
 mod promises;
+mod proxy;
 mod readme;
 mod reference;
 mod signals;

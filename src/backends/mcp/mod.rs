@@ -215,7 +215,7 @@ impl Servers {
     pub fn tool(&self, tool: &Arc<Tool>) -> McpBackend {
         let server = match &tool.target {
             Target::Mcp(mcp) => self.named(&mcp.server.name),
-            Target::Http(_) | Target::Passed => None,
+            Target::Http(_) | Target::Proxy(_) | Target::Passed => None,
         };
         McpBackend::new(tool, server)
     }

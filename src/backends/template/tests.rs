@@ -16,7 +16,7 @@ fn outline(tool: &Tool, tree: &Value) -> Result<Outline, Fault> {
 fn template_of(tool: &mut Tool) -> &mut HttpTemplate {
     match &mut tool.target {
         Target::Http(template) => template,
-        Target::Mcp(_) | Target::Passed => unreachable!("an HTTP tool"),
+        Target::Proxy(_) | Target::Mcp(_) | Target::Passed => unreachable!("an HTTP tool"),
     }
 }
 

@@ -124,7 +124,9 @@ fn read(form: FrontEnd, body: &[u8], limits: BodyLimits) -> Result<(Turn, Digest
         FrontEnd::OpenaiChat => openai_chat::turn(&body, arguments)?,
         FrontEnd::OpenaiResponses => openai_responses::turn(&body, arguments)?,
         FrontEnd::AnthropicMessages => anthropic_messages::turn(&body, arguments)?,
-        FrontEnd::ToolsApi | FrontEnd::McpHttp | FrontEnd::McpStdio => Turn::default(),
+        FrontEnd::ToolsApi | FrontEnd::McpHttp | FrontEnd::McpStdio | FrontEnd::Proxy => {
+            Turn::default()
+        }
     };
     if turn.calls.len() > limits.batch_calls {
         let message = format!(
@@ -195,7 +197,9 @@ fn messages(object: &mut Object, form: FrontEnd, answers: &[Answer]) {
         FrontEnd::OpenaiChat => object.objects("messages", answers, openai_chat::message),
         FrontEnd::OpenaiResponses => object.objects("messages", answers, openai_responses::message),
         FrontEnd::AnthropicMessages => anthropic_messages::messages(object, answers),
-        FrontEnd::ToolsApi | FrontEnd::McpHttp | FrontEnd::McpStdio => object.raw("messages", "[]"),
+        FrontEnd::ToolsApi | FrontEnd::McpHttp | FrontEnd::McpStdio | FrontEnd::Proxy => {
+            object.raw("messages", "[]");
+        }
     }
 }
 

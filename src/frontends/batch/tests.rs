@@ -41,7 +41,9 @@ fn message(form: FrontEnd, calls: &[(&str, &str, &str)]) -> String {
             json!({"role": "assistant", "content": calls.iter().map(|(id, tool, text)|
             json!({"type": "tool_use", "id": id, "name": tool, "input": object(text)})).collect::<Vec<_>>()})
         }
-        FrontEnd::ToolsApi | FrontEnd::McpHttp | FrontEnd::McpStdio => Value::Null,
+        FrontEnd::ToolsApi | FrontEnd::McpHttp | FrontEnd::McpStdio | FrontEnd::Proxy => {
+            Value::Null
+        }
     };
     body.to_string()
 }
@@ -59,6 +61,7 @@ fn got(asked: &Asked) -> String {
             format!("malformed: {} | {} | {}", fault.at, fault.expected, fault.got)
         }
         Payload::Unsupported { kind } => format!("unsupported: {kind}"),
+        Payload::Request(_) => unreachable!("of a batch"),
     }
 }
 
@@ -468,9 +471,11 @@ fn bb_p10_ids_come_back_byte_for_byte() {
 fn ids(form: FrontEnd, tree: &Value) -> Vec<String> {
     let messages = tree["messages"].as_array().expect("messages");
     let (items, name) = match form {
-        FrontEnd::OpenaiChat | FrontEnd::ToolsApi | FrontEnd::McpHttp | FrontEnd::McpStdio => {
-            (messages.clone(), "tool_call_id")
-        }
+        FrontEnd::OpenaiChat
+        | FrontEnd::ToolsApi
+        | FrontEnd::McpHttp
+        | FrontEnd::McpStdio
+        | FrontEnd::Proxy => (messages.clone(), "tool_call_id"),
         FrontEnd::OpenaiResponses => (messages.clone(), "call_id"),
         FrontEnd::AnthropicMessages => (
             messages
@@ -539,7 +544,7 @@ fn calls() -> impl Strategy<Value = Vec<(Option<String>, String, Value)>> {
 
 fn wire(form: FrontEnd, calls: &[(Option<String>, String, Value)]) -> Value {
     let (key, items): (&str, Vec<Value>) = match form {
-        FrontEnd::OpenaiChat | FrontEnd::ToolsApi | FrontEnd::McpHttp | FrontEnd::McpStdio => (
+        FrontEnd::OpenaiChat | FrontEnd::ToolsApi | FrontEnd::McpHttp | FrontEnd::McpStdio | FrontEnd::Proxy => (
             "tool_calls",
             calls.iter().map(|(id, tool, a)| json!({"id": id, "function": {"name": tool, "arguments": a}})).collect(),
         ),

@@ -49,6 +49,20 @@ impl Doors {
         }
     }
 
+    /// Whether a request without a credential may come by this name: a web page may have made one that points here.
+    pub(in crate::frontends) fn admits_host(&self, peer: Peer, host: &str) -> bool {
+        match peer {
+            Peer::Unix { .. } => true,
+            Peer::Loopback | Peer::Remote => self.is_host(host),
+        }
+    }
+
+    /// The same names on another port.
+    #[must_use]
+    pub(in crate::frontends) fn at_port(&self, port: Option<u16>) -> Self {
+        Self { port, ..self.clone() }
+    }
+
     /// An origin that was named, and not only the listener's own.
     pub(super) fn is_named(&self, origin: &HeaderValue) -> bool {
         let origin = origin.to_str().unwrap_or_default();

@@ -7,8 +7,8 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, LOCATION, WWW_AUTHENTICAT
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
 use super::{field, limit_fields, rate_of, refusal, status, status_of, told};
-use crate::call::code::DenyCode;
-use crate::call::{CallError, Denied, RunId};
+use crate::call::code::{DenyCode, FailCode};
+use crate::call::{CallError, Denied, Failed, RunId};
 use crate::engine::Answer;
 use crate::frontends::body::Body;
 use crate::frontends::request;
@@ -57,12 +57,22 @@ impl Problem {
         let message = format!("the body did not arrive within {} s", limit.as_secs());
         Self::new(StatusCode::REQUEST_TIMEOUT, Some("body"), message)
     }
+    pub(in crate::frontends) fn late_body() -> Self {
+        let message = "the rest of the body did not arrive in time; what the tool made of its beginning is not known";
+        Self::new(StatusCode::REQUEST_TIMEOUT, Some("body"), message.to_owned())
+    }
     pub(in crate::frontends) fn of_browser() -> Self {
         let message = "a request with an Origin field comes from a web page and needs a credential";
         Self::new(StatusCode::FORBIDDEN, Some("host_origin"), message.to_owned())
     }
+    pub(in crate::frontends) fn of_foreign_host() -> Self {
+        let message =
+            "this host is not the gateway's own name; show a credential, or see --allowed-host";
+        Self::new(StatusCode::FORBIDDEN, Some("host_origin"), message.to_owned())
+    }
     pub(in crate::frontends) fn no_such_path() -> Self {
-        let message = "no such path; see /v1/tools, /v1/batches/{form}, /v1/runs";
+        let message =
+            "no such path; see /v1/tools, /v1/batches/{form}, /v1/runs, /proxy/{upstream}";
         Self::new(StatusCode::NOT_FOUND, Some("bad_request"), message.to_owned())
     }
     pub(in crate::frontends) fn method(method: &Method, allow: &'static str) -> Self {
@@ -137,6 +147,28 @@ impl Reply {
         limit_fields(&mut reply.headers, retry_after, rate_of(&answer.outcome));
         field(&mut reply.headers, request::CALL_ID, answer.id.as_str());
         reply
+    }
+    /// A refused or failed call of a plain HTTP client: the same, as a problem document (RFC 9457).
+    pub(in crate::frontends) fn of_passed(answer: &Answer) -> Self {
+        let mut reply = Self::of_call(answer);
+        let Err(error) = &answer.outcome else { return reply };
+        // The tool's own status, where it said more than could be passed on.
+        if let CallError::Failed(Failed { code: FailCode::ToolError, status, .. }) = error {
+            reply.status = status.map_or(StatusCode::BAD_GATEWAY, status_of);
+        }
+        let mut object = Object::with_capacity(512);
+        object.string("type", "about:blank");
+        object.string("title", reply.status.canonical_reason().unwrap_or("Refused"));
+        object.number("status", u64::from(reply.status.as_u16()));
+        object.string("detail", told(error, answer.operation.is_some()).message);
+        object.append(&refusal(error, Some(answer)));
+        reply.body = object.finish();
+        reply.headers.insert(CONTENT_TYPE, PROBLEM_JSON);
+        reply
+    }
+    pub(in crate::frontends) fn with_run(mut self, run: Option<RunId>) -> Self {
+        self.run = run;
+        self
     }
     pub(in crate::frontends) fn problem(problem: &Problem) -> Self {
         let mut reply = Self::json(problem.body());

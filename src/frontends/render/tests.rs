@@ -301,7 +301,7 @@ fn the_head_names_run_and_call_and_nothing_of_the_tools_head() {
     for name in ["connection", "keep-alive", "set-cookie", "server", "ratelimit", "x-secret"] {
         tools.insert(HeaderName::from_static(name), HeaderValue::from_static("x"));
     }
-    sound.head = Some(Head { status: 201, headers: tools });
+    sound.head = Some(Head { status: 201, headers: tools, arriving: None });
     let response =
         Reply::of_call(&ended(Ok(sound))).run(RunId::new("r9").expect("id")).into_response(None);
     assert_eq!(response.status(), 200);

@@ -262,8 +262,9 @@ impl Service<ToolCall> for Refuse {
         let (rule, denied) = match &call.payload {
             Payload::Malformed(malformed) => ("arguments", arguments::refuse_malformed(malformed)),
             Payload::Unsupported { kind } => ("arguments", arguments::refuse_unsupported(kind)),
-            // The allowlist let it pass, yet it was sent here: the policy changed between the two looks.
-            Payload::Arguments(_) => {
+            // The allowlist let it pass, yet it was sent here: it is reached by another front end, or the policy
+            // changed between the two looks.
+            Payload::Arguments(_) | Payload::Request(_) => {
                 let message = format!("there is no tool `{}`; choose from the list", call.tool);
                 ("allowlist: no such tool", Denied::new(DenyCode::UnknownTool, message))
             }

@@ -4,6 +4,7 @@
 //! Nothing extends the total: no progress note, no drip, no interim answer.
 
 mod attempt;
+mod body;
 
 use std::fmt;
 use std::future::Future;
@@ -20,8 +21,8 @@ pub use attempt::Attempts;
 
 use crate::call::code::FailCode;
 use crate::call::{
-    Class, Delivery, ErrorClass, Evidence, Failed, Phase, Progress, Sending, TimedOutBy, ToolCall,
-    ToolResult, Verdict,
+    Class, Delivery, ErrorClass, Evidence, Failed, Payload, Phase, Progress, Sending, TimedOutBy,
+    ToolCall, ToolResult, Turn, Verdict,
 };
 use crate::policy::quantity::spell;
 use crate::policy::snapshot::Timeouts;
@@ -89,8 +90,13 @@ where
         let exchange: Exchange = Box::pin(self.inner.call(call.clone()));
         let with = self.with.clone();
         Box::pin(async move {
-            let ended = with.wait(call, begun.progress(), exchange).await;
-            begun.end(&ended);
+            let ended = with.wait(&call, begun.progress(), exchange).await;
+            match &ended {
+                Ok(result) if result.arriving().is_some() => {
+                    body::limited(&with, call, begun, result);
+                }
+                Ok(_) | Err(_) => begun.end(&ended),
+            }
             ended
         })
     }
@@ -100,12 +106,11 @@ impl TimeoutLayer {
     /// Waits for the exchange, at most until a limit fires.
     async fn wait(
         &self,
-        call: ToolCall,
+        call: &ToolCall,
         progress: &Progress,
         mut exchange: Exchange,
     ) -> Result<ToolResult, Failed> {
-        let outer = call.trace.note().deadline_of.unwrap_or(TimedOutBy::Call);
-        let outer = (call.deadline, outer);
+        let outer = outer_limit(call);
         let (mut at, mut by) = next_limit(&self.limits, progress, outer);
         #[expect(clippy::disallowed_methods, reason = "the one timer of an attempt")]
         let mut timer = pin!(tokio::time::sleep_until(at));
@@ -124,7 +129,7 @@ impl TimeoutLayer {
             (at, by) = next_limit(&self.limits, progress, outer);
             timer.as_mut().reset(at);
         }
-        self.expired(call, progress, by, exchange)
+        self.expired(call.clone(), progress, by, exchange)
     }
 
     /// Time is over: what is known of the exchange, and what becomes of it.
@@ -193,10 +198,12 @@ impl TimeoutLayer {
     /// The tool's own limits say that it is ill. An outer deadline says so only when it left at least half of what
     /// the tool may take; time spent waiting for our own ledger never does.
     fn health(&self, call: &ToolCall, progress: &Progress, by: TimedOutBy) -> Verdict {
+        // The client's turn to send: it is no fault of the tool's that there was nothing to answer.
+        let at_the_client = matches!(&call.payload, Payload::Request(request) if request.turn() == Some(Turn::Client));
         let at_our_gate = call.send_gate.is_some() && progress.phase() == Phase::Connected;
         let allowed = call.deadline.saturating_duration_since(progress.started());
         match by {
-            _ if at_our_gate => Verdict::Neutral,
+            _ if at_our_gate || at_the_client => Verdict::Neutral,
             TimedOutBy::Connect | TimedOutBy::FirstByte | TimedOutBy::Idle | TimedOutBy::Total => {
                 Verdict::Bad
             }
@@ -259,6 +266,22 @@ fn failure(
 /// To the next whole millisecond: "0s left" would be no limit at all.
 fn spell_up(time: Duration) -> String {
     spell(time.saturating_add(Duration::from_nanos(999_999)))
+}
+
+/// The deadline outside of the attempt, and whose it is.
+fn outer_limit(call: &ToolCall) -> (Instant, TimedOutBy) {
+    (call.deadline, call.trace.note().deadline_of.unwrap_or(TimedOutBy::Call))
+}
+
+/// The limit that fires first of a body whose next bytes are awaited since then, and its name.
+fn of_body(
+    limits: &Timeouts,
+    (started, since): (Instant, Instant),
+    outer: (Instant, TimedOutBy),
+) -> (Instant, TimedOutBy) {
+    let idle = (since + limits.idle, TimedOutBy::Idle);
+    let total = (started + limits.total, TimedOutBy::Total);
+    [idle, total, outer].into_iter().min_by_key(|(at, _)| *at).unwrap_or(total)
 }
 
 /// The limit that fires first from where the attempt stands, and its name; on a tie the tool's own.

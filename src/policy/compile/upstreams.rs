@@ -19,8 +19,9 @@ use crate::policy::snapshot::{Addresses, Auth, PathPiece, Rule, Secret, SecretTe
 /// The longest total of the tools behind an upstream: how long its probe may take.
 fn longest_total(document: &Document, upstream: &UpstreamName) -> Duration {
     let behind = document.tools.values().filter(|tool| {
-        let http = tool.value.http.as_ref();
-        http.and_then(|http| upstream_name(&http.value)).as_ref() == Some(upstream)
+        let http = tool.value.http.as_ref().and_then(|http| upstream_name(&http.value));
+        let named = || UpstreamName::new(&tool.value.upstream()?.value).ok();
+        http.or_else(named).as_ref() == Some(upstream)
     });
     behind
         .map(|tool| merge::tool(document, &tool.value).timeout.total)

@@ -300,12 +300,13 @@ impl Tool {
     pub(super) fn fields(f: &mut Fields<'_>) -> Self {
         let description = f.required("description", DESCRIPTION);
         let http = f.optional("http", Record { name: "http", fields: Http::fields });
-        let tool = Self { description, http, ..Self::rules(f) };
+        let proxy = f.optional("proxy", Record { name: "proxy", fields: Proxy::fields });
+        let tool = Self { description, http, proxy, ..Self::rules(f) };
         f.unfit("tasks", "only tools of MCP servers have tasks");
-        f.absent("proxy");
         f.exactly_one(&["http", "proxy"]);
         f.check(needs_a_schema);
-        f.describe("required", serde_json::json!(["description", "http", "schema"]));
+        f.describe("required", serde_json::json!(["description"]));
+        f.describe("dependentRequired", serde_json::json!({ "http": ["schema"] }));
         tool
     }
 
@@ -339,6 +340,7 @@ impl Tool {
             cost: f.optional("cost", MONEY),
             approval: f.optional("approval", super::approval::APPROVAL),
             http: None,
+            proxy: None,
             result: f.optional("result", Record { name: "result", fields: ToolResult::fields }),
             write: f.optional("write", Record { name: "write", fields: Write::fields }),
         };

@@ -7,6 +7,7 @@ mod approvals;
 mod references;
 mod remedies;
 mod requests;
+mod routes;
 mod safety;
 mod servers;
 pub(super) mod shape;
@@ -33,6 +34,7 @@ pub fn lint(facts: Facts<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     references::find(&view, &mut problems);
     requests::find(&view, &mut problems);
+    routes::find(&view, &mut problems);
     remedies::find(&view, &mut problems);
     safety::find(&view, &mut problems);
     timing::find(&view, &mut problems);

@@ -107,8 +107,7 @@ fn unknown_names(view: &View<'_>, problems: &mut Vec<Problem>) {
     let tools = document.tools.values().map(|tool| &tool.value);
     for tool in tools.chain(entries_of.map(|entry| &entry.value.tool)) {
         check("profile", tool.profile.as_ref(), &known_profiles);
-        let http = tool.http.as_ref().and_then(|http| http.value.upstream.as_ref());
-        check("upstream", http, &known_upstreams);
+        check("upstream", tool.upstream(), &known_upstreams);
         for alternative in entries(&tool.alternatives) {
             check("tool", Some(alternative), &tool_names);
         }

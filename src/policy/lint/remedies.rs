@@ -118,14 +118,13 @@ fn key(
     problems: &mut Vec<Problem>,
 ) {
     let Some(mode) = &idempotency.mode else { return };
-    let method = tool.http.as_ref().and_then(|http| http.value.method.as_ref());
     match mode.value {
         KeyMode::Natural => {
             meaningless(&idempotency.name, "name", "no key is sent", problems);
             meaningless(&idempotency.quoted, "quoted", "no key is sent", problems);
-            if let Some(method) =
-                method.filter(|method| matches!(method.value, Method::POST | Method::PATCH))
-            {
+            let unsafe_again =
+                |method: &&At<Method>| matches!(method.value, Method::POST | Method::PATCH);
+            if let Some(method) = tool.methods().find(unsafe_again) {
                 let message = format!(
                     "`{name}` sends {} and says that repeating it changes nothing",
                     method.value
@@ -199,7 +198,7 @@ fn header(
     let text = written.map_or("idempotency-key", |name| name.value.as_str());
     let Ok(header) = HeaderName::from_bytes(text.as_bytes()) else { return };
     let http = tool.http.as_ref().map(|http| &http.value);
-    let upstream = http.and_then(|http| http.upstream.as_ref());
+    let upstream = tool.upstream();
     let upstream = upstream.and_then(|name| view.document.upstreams.get(&name.value));
     let upstream = upstream.map(|upstream| &upstream.value);
     let names = |name: &HeaderName| *name == header;

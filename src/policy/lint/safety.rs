@@ -80,10 +80,15 @@ fn write_promises(view: &View<'_>, name: &str, tool: &At<Tool>, problems: &mut V
 }
 
 fn method_and_effect(name: &str, tool: &Tool, problems: &mut Vec<Problem>) {
-    let Some(method) = tool.http.as_ref().and_then(|http| http.value.method.as_ref()) else {
-        return;
-    };
-    let safe = matches!(method.value, Method::GET | Method::HEAD);
+    let is_safe = |method: &At<Method>| matches!(method.value, Method::GET | Method::HEAD);
+    // Of several methods the one that does not fit the effect.
+    let fits = |method: &&At<Method>| is_safe(method) == (tool.effect() == Effect::Read);
+    let mut methods: Vec<&At<Method>> = tool.methods().collect();
+    methods.sort_by_key(fits);
+    // A write may read besides; then all of it counts as a write, and no method of it surprises.
+    let mixed = tool.effect() == Effect::Write && methods.iter().any(fits);
+    let Some(method) = methods.first().filter(|_| !mixed) else { return };
+    let safe = is_safe(method);
     let verb = method.value.as_str();
     match (tool.effect(), safe) {
         (Effect::Write, true) => {

@@ -296,8 +296,7 @@ fn weight(view: &View<'_>, name: &str, tool: &At<Tool>, problems: &mut Vec<Probl
     let document = view.document;
     let mut met: Vec<(String, &At<u64>)> = Vec::new();
     met.extend(burst(&tool.value.rate_limit).map(|burst| ("its own bucket".to_owned(), burst)));
-    let upstream = tool.value.http.as_ref().and_then(|http| http.value.upstream.as_ref());
-    if let Some(upstream) = upstream
+    if let Some(upstream) = tool.value.upstream()
         && let Some(at) = document.upstreams.get(&upstream.value)
     {
         met.extend(

@@ -423,6 +423,7 @@ pub(crate) fn snapshot(tools: Vec<Tool>, agent: Agent) -> Snapshot {
     let upstreams =
         tools.values().map(|tool| (tool.upstream.name.clone(), tool.upstream.clone())).collect();
     Snapshot {
+        routes: Arc::default(),
         name: "test".into(),
         revision: Revision("0123456789ab".into()),
         upstreams,

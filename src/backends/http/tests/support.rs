@@ -153,6 +153,7 @@ pub(crate) fn write_at(server: &Server) -> Tool {
 
 pub(crate) fn snapshot(tool: &Arc<Tool>) -> Snapshot {
     Snapshot {
+        routes: Arc::default(),
         name: Arc::from("test"),
         revision: Revision(Arc::from("0")),
         tools: [(tool.name.clone(), tool.clone())].into_iter().collect(),
