@@ -14,7 +14,7 @@ use super::link::{Inbound, Link, Lost, Reply};
 use super::result;
 use super::server::Server;
 use super::sessions::Key;
-use super::subscriptions::{Subscriber, Subscriptions};
+use super::subscriptions::{MAX_URI, Subscriber, Subscriptions};
 use crate::backends::classify::{self, Promises, clean, mcp as judge};
 use crate::call::{Content, Effect, Failed, Form, Phase, Side, ToolCall, ToolResult, UpstreamName};
 use crate::mcp::jsonrpc::{ErrorReply, INVALID_PARAMS};
@@ -178,6 +178,9 @@ impl To<'_> {
     /// One more who is to hear of a resource; the server is asked by the first.
     async fn subscribe(&self, who: &Passing<'_>, params: Value) -> Result<Value, Failed> {
         let uri = uri_of(&params)?;
+        if uri.len() > MAX_URI {
+            return Err(refused("the URI is too long to subscribe to"));
+        }
         let subscriber = who.subscriber();
         let subscriber =
             subscriber.ok_or_else(|| refused("nothing listens for what is subscribed to"))?;

@@ -18,6 +18,8 @@ use crate::policy::glob::glob_matches;
 
 /// URIs that are subscribed to in one inner session.
 const MAX_URIS: usize = 1024;
+/// Longest of them, bytes.
+pub(super) const MAX_URI: usize = 8 * 1024;
 
 /// One stream of an agent that hears of a resource: of its session, or one that listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

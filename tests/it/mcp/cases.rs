@@ -360,6 +360,26 @@ async fn bb_n06_a_redirect_is_not_followed_and_takes_no_credential_along() {
 }
 
 #[tokio::test]
+async fn bb_o06_nothing_and_an_empty_text_are_successes_of_every_server_to_every_agent() {
+    for of_server in ERAS {
+        let server = server(of_server, vec![tool("look", json!({"n": {}}))]).await;
+        let empty = json!([{"type": "text", "text": ""}]);
+        let stand = Stands { writes: Vec::new(), ..stands("srv", &server) };
+        let gateway = gateway(&text(&[stand]), &["look"]).await;
+        for (n, content) in [json!([]), empty].into_iter().enumerate() {
+            let result = json!({"resultType": "complete", "content": content});
+            server.script("look", [Does::Result(result)]);
+            for of_agent in ERAS {
+                let agent = Remote::open(gateway.data, of_agent).await;
+                let got = agent.call("look", &json!({"n": [n, of_agent]})).await;
+                assert_eq!((&got["content"], &got["isError"]), (&content, &Value::Null), "{got}");
+                assert_eq!(got["_meta"]["io.checkrein/outcome"]["ok"], true, "{got}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn bb_r10_a_stream_that_ends_without_an_answer_is_a_lost_connection_at_once() {
     for of_server in ERAS {
         for of_agent in ERAS {

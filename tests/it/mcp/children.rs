@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::desk::ERAS;
-use super::remote::Remote;
+use super::remote::{Remote, until};
 use crate::support::process::Process;
 use crate::support::{http, wait_for};
 
@@ -31,6 +31,7 @@ fn server(name: &str, words: &str, more: &str) -> String {
       count: {{ effect: read, timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
       long: {{ effect: read, timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
       ask: {{ timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
+      touch: {{ effect: read, timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
       deep: {{ timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
       effect: {{ timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
       die_after: {{ timeout: {{ connect: 9s, first_byte: 9s, total: 10s }} }}
@@ -170,6 +171,55 @@ async fn a_dead_child_does_not_spoil_the_list() {
     }
 }
 
+/// One child for everybody: two agents' streams of one resource are one subscription at the server, which ends with the
+/// last; and each is told on its own stream.
+#[tokio::test]
+async fn a_resource_of_a_child_is_subscribed_to_once_for_all_and_told_to_each() {
+    for (era, asks) in
+        [("era=legacy", "resources/subscribe"), ("era=modern", "subscriptions/listen")]
+    {
+        let more = "share: all\n    pass: { resources: [\"file:///*\"] }";
+        let gateway = gateway(&[server("kid", era, more)]).await;
+        listed(&gateway, "kid_touch").await;
+        let said = |words: &str| {
+            lines(&gateway, "kid.effects").iter().filter(|line| *line == words).count()
+        };
+        let asked = format!("{asks} file:///a");
+        let own = [("authorization", "Bearer token-of-b")];
+        let a = Remote::open(gateway.data, "2025-11-25").await;
+        let b = Remote::open_with(gateway.data, "2026-07-28", &json!({}), &own).await;
+        let mut of_a = a.listen(&json!({})).await;
+        let got = a.ask("resources/subscribe", &json!({"uri": "file:///a"})).await;
+        assert_eq!(got["result"], json!({}), "{era} {got}");
+        let mut of_b = b.listen(&json!({"resourceSubscriptions": ["file:///a"]})).await;
+        let first = until(&mut of_b, "acknowledged").await;
+        assert!(first.contains("file:///a"), "{era} {first}");
+        assert_eq!(said(&asked), 1, "{era}: once for both");
+        let touched = a.call("kid_touch", &json!({"text": "file:///a"})).await;
+        assert!(touched["isError"].is_null(), "{touched}");
+        for stream in [&mut of_a, &mut of_b] {
+            let told = until(stream, "notifications/resources/updated").await;
+            assert!(told.contains("file:///a"), "{told}");
+        }
+        let over = "resources/unsubscribe file:///a";
+        let got = a.ask("resources/unsubscribe", &json!({"uri": "file:///a"})).await;
+        assert_eq!(
+            (&got["result"], said(over)),
+            (&json!({}), 0),
+            "{era}: the other wants it still"
+        );
+        drop(of_b);
+        if era == "era=legacy" {
+            wait_for("the word", SOON, async || said(over) == 1).await;
+        } else {
+            let told = async || {
+                lines(&gateway, "kid.heard").iter().any(|line| line == "notifications/cancelled")
+            };
+            wait_for("the end of its listen", SOON, told).await;
+        }
+    }
+}
+
 /// A call that a child asks in the midst of, by an agent whose answers come in requests of their own.
 #[tokio::test]
 async fn a_question_of_a_child_parks_the_call_and_the_answer_goes_on_with_it() {
@@ -236,15 +286,15 @@ async fn stdio_noise_and_full_pipes() {
                     if client % 2 == 0 { ("kid_echo", SOON) } else { ("kid_slow", S / 20) };
                 let (run, text) = (format!("r{client}"), client.to_string());
                 let call = call(gateway, &run, tool, &text);
-                match tokio::time::timeout(patience, call).await {
-                    Ok((_, told)) => told["ok"] == json!(true),
-                    Err(_) => false,
-                }
+                // A refusal by a limit is an answer.
+                tokio::time::timeout(patience, call).await.is_ok()
             }
         });
         let answered = futures(calls).await.into_iter().filter(|ok| *ok).count();
         assert!(answered >= 10, "{answered}");
         assert!(alive(&gateway, "kid") <= 2, "{era}");
+        let (_, told) = call(&gateway, "after", "kid_echo", "after").await;
+        assert_eq!(told["ok"], json!(true), "{told}");
         let grown = gateway.resident().saturating_sub(before);
         assert!(grown < 64 << 20, "{grown} bytes");
         assert!(gateway.log().contains("no message; it is skipped"), "noise is told: {era}");

@@ -19,6 +19,7 @@ async fn probe_falls_back_only_on_proof() {
         Does::Status(400, ""),
         Does::Status(404, "<html>"),
         Does::Result(json!({"ok": true})),
+        Does::Hang,
     ];
     for does in legacy {
         let server = ScriptedServer::legacy("2025-06-18", vec![tool("look", json!({}))]).await;

@@ -97,6 +97,21 @@ impl Remote {
         http::request(self.address, "POST", "/mcp", &as_pairs(&fields), body.as_bytes()).await
     }
 
+    /// The stream of its session, or one that listens to these; not yet read.
+    pub(crate) async fn listen(&self, filter: &Value) -> TcpStream {
+        if self.modern {
+            let params = json!({ "notifications": filter });
+            return self.send("subscriptions/listen", &params, &[]).await;
+        }
+        let mut fields = all(&self.fields, &[], self.address);
+        fields.retain(|(name, _)| name != "accept");
+        fields.push(("accept".into(), "text/event-stream".into()));
+        let mut stream = TcpStream::connect(self.address).await.expect("it listens");
+        let bytes = http::bytes_of("GET", "/mcp", &as_pairs(&fields), b"");
+        stream.write_all(&bytes).await.expect("taken");
+        stream
+    }
+
     /// A request that is sent and not yet read.
     pub(crate) async fn send(
         &self,

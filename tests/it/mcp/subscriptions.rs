@@ -241,8 +241,11 @@ async fn what_a_server_refuses_is_not_promised() {
         let first = stream.next().await.expect("acknowledged");
         assert_eq!(first["params"]["notifications"], json!({}), "{first}");
         let agent = desk.agent("2025-11-25").await;
-        let got = agent.ask("resources/subscribe", &json!({"uri": A})).await;
-        assert!(matches!(got.code(), -32002 | -32602), "{got:?}");
+        let long = format!("file:///{}", "x".repeat(9000));
+        for uri in [A, &long] {
+            let got = agent.ask("resources/subscribe", &json!({"uri": uri})).await;
+            assert!(matches!(got.code(), -32002 | -32602), "{got:?}");
+        }
     }
     assert!(legacy.of("resources/unsubscribe").is_empty(), "there is nothing to end");
 }
