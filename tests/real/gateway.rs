@@ -62,6 +62,16 @@ impl Gateway {
         Self { child, folder, data, health }
     }
 
+    /// `http://ADDRESS` of agents.
+    pub(crate) fn data(&self) -> &str {
+        &self.data
+    }
+
+    /// `http://ADDRESS` of probes and scrapes.
+    pub(crate) fn health(&self) -> &str {
+        &self.health
+    }
+
     /// One call through the tools API.
     pub(crate) fn call(&self, tool: &str, arguments: &Value) -> Answer {
         self.call_with(tool, arguments, &[])

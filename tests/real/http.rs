@@ -24,6 +24,11 @@ impl Answer {
         })
     }
 
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
+        lines.map(|(name, value)| (name.trim(), value.trim()))
+    }
+
     #[expect(clippy::disallowed_methods, reason = "the test reads what it made happen itself")]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
@@ -41,6 +46,21 @@ pub(crate) fn request(
     headers: &[(&str, &str)],
     body: Option<&Value>,
 ) -> io::Result<Answer> {
+    let body = body.map(Value::to_string).unwrap_or_default();
+    let mut headers = headers.to_vec();
+    if !body.is_empty() {
+        headers.push(("Content-Type", "application/json"));
+    }
+    exchange(method, url, &headers, body.as_bytes())
+}
+
+/// The same with a body of any kind, whose media type is among the headers.
+pub(crate) fn exchange(
+    method: &str,
+    url: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> io::Result<Answer> {
     let (host, path) = parts(url);
     let mut stream = TcpStream::connect(host)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -48,14 +68,11 @@ pub(crate) fn request(
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
-    let body = body.map(Value::to_string).unwrap_or_default();
     if !body.is_empty() {
-        head.push_str(&format!(
-            "Content-Type: application/json\r\nContent-Length: {}\r\n",
-            body.len()
-        ));
+        head.push_str(&format!("Content-Length: {}\r\n", body.len()));
     }
-    stream.write_all(format!("{head}\r\n{body}").as_bytes())?;
+    stream.write_all(format!("{head}\r\n").as_bytes())?;
+    stream.write_all(body)?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;
     read(&bytes).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! httpbin (tests/run --full): what a plain public test service does with delays, drips, redirects and encodings.
+//! httpbin: what a plain public test service does with delays, drips, redirects and encodings.
 
 use std::time::Duration;
 

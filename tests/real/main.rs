@@ -10,6 +10,7 @@
 mod gateway;
 mod http;
 mod httpbin;
+mod httpbin_passed;
 mod json_server;
 mod prism;
 mod wiremock;

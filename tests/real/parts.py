@@ -171,6 +171,11 @@ def httpbin(folder):
 
 
 @contextlib.contextmanager
+def clients(_folder):
+    yield {"CHECKREIN_TEST_CLIENTS_PYTHON": need("clients/bin/python", "clients"), "CHECKREIN_TEST_CLIENTS_NODE": node()}
+
+
+@contextlib.contextmanager
 def prism(folder):
     script = need("prism/node_modules/@stoplight/prism-cli/dist/index.js", "prism")
     api = os.path.join(HERE, "orders-openapi.yaml")
@@ -182,7 +187,8 @@ def prism(folder):
         yield {"CHECKREIN_TEST_PRISM": f"http://127.0.0.1:{port}"}
 
 
-KNOWN = {"wiremock": wiremock, "json-server": json_server, "httpbin": httpbin, "prism": prism}
+KNOWN = {"wiremock": wiremock, "json-server": json_server, "httpbin": httpbin, "clients": clients,
+         "prism": prism}
 
 
 @contextlib.contextmanager

@@ -6,8 +6,6 @@
 mod answer;
 mod blot;
 mod request;
-#[cfg(test)]
-mod tests;
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use crate::support::{Gateway, ScriptedTool};
 pub(super) const SOON: Duration = Duration::from_secs(10);
 
 /// Routes that most tests are content with: everything may be read and written below `/any`.
-const ROUTES: &str = r#"
+pub(super) const ROUTES: &str = r#"
   any_read: { description: Read anything., proxy: { upstream: shop, methods: [GET, HEAD], path: "/any/{rest*}", request_headers: [Accept, Cookie, Range, X-Kept] } }
   any_write: { description: Write anything., proxy: { upstream: shop, methods: [POST, PUT, PATCH, DELETE], path: "/any/{rest*}" } }
   search: { description: Search., effect: read, proxy: { upstream: shop, methods: [POST], path: /search, request_bytes: 256KiB } }

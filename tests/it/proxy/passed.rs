@@ -279,3 +279,32 @@ async fn the_gateways_credential_is_sent_and_never_shown() {
     let sent = shop.tool.last();
     assert_eq!(sent.header("authorization"), Some(format!("Bearer {secret}").as_str()));
 }
+
+/// The client library that the gateway itself stands on is a client like any other; and hops add up without getting into
+/// each other's way.
+#[tokio::test]
+async fn a_gateway_is_a_client_of_another_one() {
+    let inner = Shop::start().await;
+    let url = format!("http://{}/proxy/shop", inner.gateway.data);
+    let outer = super::kit::start(&super::kit::policy(&url, super::kit::ROUTES)).await;
+    let ask = async |method: &str, body: &[u8]| {
+        crate::support::http::request(outer.data, method, "/proxy/shop/any/x?y=%2F", &[], body)
+            .await
+    };
+    let read = ask("GET", b"").await;
+    assert_eq!((read.status, inner.tool.last().target.as_str()), (200, "/any/x?y=%2F"));
+    let ids = read.headers.iter().filter(|(name, _)| name == "checkrein-call-id");
+    assert_eq!(ids.count(), 1, "the nearer one speaks: {:?}", read.headers);
+    let write = ask("PUT", b"{\"a\":1}").await;
+    assert_eq!((write.status, inner.tool.last().text().as_str()), (200, "{\"a\":1}"));
+    let headers = vec![("location", "/any/y".to_owned())];
+    inner
+        .tool
+        .script("/any", [Reply::Full { apply: false, status: 302, headers, body: b"z".into() }]);
+    let moved = ask("GET", b"").await;
+    assert_eq!((moved.status, moved.header("location")), (302, Some("/proxy/shop/any/y")));
+    inner.tool.script("/any", [Reply::Status(503)]);
+    let down = ask("DELETE", b"").await;
+    assert_eq!((down.status, down.header("checkrein-outcome")), (409, Some("tool_error")));
+    assert_eq!(down.json()["error"], "outcome_unknown");
+}

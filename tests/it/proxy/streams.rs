@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::kit::{Manual, Peer, SOON, Shop};
+use super::kit::{Manual, Peer, SOON};
 use crate::support::{Gateway, http, wait_for};
 
 const GET: &str = "GET /proxy/shop/any/x HTTP/1.1\r\nhost: g\r\n\r\n";
@@ -110,16 +110,6 @@ async fn an_answer_that_breaks_off_breaks_off_at_the_client_and_counts_as_a_fail
         assert_eq!(metrics.sum("checkrein_attempts_total", &failures), 1.0);
         assert!(tool.is_left_alone().await, "nothing was sent again: bytes were out");
     }
-}
-
-#[tokio::test]
-async fn an_answer_that_breaks_off_before_any_of_it_was_passed_on_is_asked_for_again() {
-    let shop = Shop::start().await;
-    let cut = crate::support::Reply::Cut { apply: false };
-    shop.tool.script("/any", [cut.clone(), cut, crate::support::Reply::Ok]);
-    let answer = shop.get("/any/x").await;
-    // A piece that came with the head goes out at once; then the client sees it break off.
-    assert!(shop.tool.hits("/any") >= 1, "{}", answer.text());
 }
 
 /// Total means total: bytes that never cease do not extend it; and silence is bounded by the idle time.
@@ -276,4 +266,33 @@ async fn a_client_that_does_not_send_on_is_told_so_and_the_tool_is_not_blamed() 
         metrics.sum("checkrein_breaker_state", &[("tool", "search"), ("state", "closed")]),
         1.0
     );
+}
+
+/// An event is at the client while the stream behind it stays open: nothing here holds it back, packs it or lets a cache
+/// have it.
+#[tokio::test]
+async fn bb_m15_an_event_passes_at_once_and_as_it_is() {
+    let routes = "\n  any_read: { description: R., proxy: { upstream: shop, methods: [GET], path: \"/any/{r*}\", request_headers: [Accept, Accept-Encoding] } }";
+    let (tool, gateway) = Manual::with(routes, |text| text).await;
+    let mut client = Peer::dial(gateway.data).await;
+    let fields = "accept: text/event-stream\r\naccept-encoding: gzip, br, zstd\r\n";
+    client.send(&format!("GET /proxy/shop/any/x HTTP/1.1\r\nhost: g\r\n{fields}\r\n")).await;
+    let mut peer = tool.next().await;
+    assert!(peer.text().contains("accept-encoding: gzip, br, zstd\r\n"), "{}", peer.text());
+    peer.send(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\n\
+         x-accel-buffering: no\r\ntransfer-encoding: chunked\r\n\r\n",
+    )
+    .await;
+    let head = client.until("\r\n\r\n").await;
+    for kept in
+        ["text/event-stream", "cache-control: no-cache, no-transform", "x-accel-buffering: no"]
+    {
+        assert!(head.contains(kept), "{head}");
+    }
+    assert!(!head.contains("content-encoding"), "{head}");
+    let began = tokio::time::Instant::now();
+    peer.send("1f\r\nevent: message\ndata: thirty b\n\n\r\n").await;
+    client.until("data: thirty b\n\n").await;
+    assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
 }
