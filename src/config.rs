@@ -40,6 +40,8 @@ pub struct Config {
     pub allowed_hosts: Vec<String>,
     /// Origins of web pages that may speak MCP here: `https://console.example`.
     pub allowed_origins: Vec<String>,
+    /// Where people decide about calls that wait, as agents' users are told it; see [`console_url`].
+    pub console_url: Option<String>,
     /// Whether MCP sessions are offered a stream by GET.
     pub mcp_get_stream: bool,
     /// Written once the gateway is ready: `data=ADDRESS`, `health=ADDRESS` and, where there is one, `admin=ADDRESS`,
@@ -68,6 +70,7 @@ impl Config {
             policy_poll: Duration::from_secs(1),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            console_url: None,
             mcp_get_stream: true,
             ready_file: None,
         }
@@ -133,6 +136,24 @@ pub fn state_max(text: &str) -> Result<u64, BadSetting> {
         Some(bytes) if bytes >= LEAST_STATE_MAX => Ok(bytes),
         Some(_) => bad(format!("`{text}` is too small: at least 1MiB")),
         None => bad(format!("`{text}` needs a whole number before its unit: 128MiB")),
+    }
+}
+
+/// An address that people are shown: https, or http of this machine; nothing secret in it, no `/` at its end.
+pub fn console_url(text: &str) -> Result<String, BadSetting> {
+    let wrong = || bad(format!("`{text}` must be https://HOST…, or http:// of this machine"));
+    let Some((scheme, rest)) = text.split_once("://") else { return wrong() };
+    let authority = rest.split('/').next().unwrap_or_default();
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+        Some(_) | None => authority,
+    };
+    let sound = |b: u8| b.is_ascii_alphanumeric() || b"-._~:/[]%".contains(&b);
+    let here = matches!(host, "localhost" | "127.0.0.1" | "[::1]");
+    let allowed = scheme == "https" || (scheme == "http" && here);
+    match allowed && !host.is_empty() && rest.bytes().all(sound) {
+        true => Ok(text.trim_end_matches('/').to_owned()),
+        false => wrong(),
     }
 }
 
@@ -286,6 +307,34 @@ mod tests {
         );
         for text in ["127.0.0.1:7421", "=127.0.0.1:7421", "shop", "shop=", "shop=7421"] {
             assert!(proxy(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn people_are_shown_https_or_this_machine_and_no_secret() {
+        assert_eq!(
+            console_url("https://console.example/x/"),
+            Ok("https://console.example/x".into())
+        );
+        for text in ["https://c:8443", "http://localhost:7", "http://127.0.0.1", "http://[::1]:7/a"]
+        {
+            assert_eq!(console_url(text).as_deref(), Ok(text));
+        }
+        for text in [
+            "",
+            "console.example",
+            "https://",
+            "https:///x",
+            "http://console.example",
+            "http://127.0.0.1.example",
+            "http://localhost@evil.example",
+            "https://user:word@console.example",
+            "https://console.example/?token=x",
+            "https://console.example/#x",
+            "javascript://localhost/",
+            "https://a b",
+        ] {
+            assert!(console_url(text).is_err(), "{text}");
         }
     }
 

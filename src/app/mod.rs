@@ -194,6 +194,11 @@ async fn prepare(
     // Before anybody can ask: what an earlier process left open is unknown by then.
     let ledger = ledger(&config, &metrics, &health).await?;
     let servers = servers(&config, &metrics).await?;
+    if config.admin.is_none() && asks_people(&snapshot) {
+        tracing::warn!(
+            "tools of the policy wait for people, and there is no --admin where people decide"
+        );
+    }
     let engine = engine(snapshot, &metrics, &records, (&ledger, &tasks), &servers);
     let stop = CancellationToken::new();
     let unless_done = stop.clone().drop_guard(); // a start that fails leaves no listener behind
@@ -234,6 +239,13 @@ async fn prepare(
     tokio::spawn(gateway.clone().follow_servers());
     unless_done.disarm();
     Ok(Prepared { gateway, listeners, data, proxies, health: health_address, admin })
+}
+
+/// Some tool is called only with a person's yes.
+fn asks_people(snapshot: &Snapshot) -> bool {
+    let entries = snapshot.mcp_servers.values().flat_map(|server| &server.entries);
+    snapshot.tools.values().any(|tool| tool.approval.is_some())
+        || entries.into_iter().any(|entry| entry.approval.is_some())
 }
 
 fn engine(
@@ -303,6 +315,7 @@ fn names(config: &Config, data: &Listen) -> Doors {
         port: None,
         hosts: config.allowed_hosts.clone(),
         origins: config.allowed_origins.clone(),
+        console: config.console_url.clone(),
         no_get_stream: !config.mcp_get_stream,
     };
     if let Listen::Tcp(address) = data {

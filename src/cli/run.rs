@@ -75,6 +75,9 @@ pub(super) struct Args {
     /// The origin of web pages that may speak MCP here: https://console.example
     #[arg(long, env = "CHECKREIN_ALLOWED_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
     allowed_origin: Vec<String>,
+    /// Where people decide about calls that wait; shown to users of agents that speak MCP: https://console.example
+    #[arg(long, env = "CHECKREIN_CONSOLE_URL", value_name = "URL", value_parser = config::console_url)]
+    console_url: Option<String>,
     /// Offer MCP sessions no stream by GET
     #[arg(long, env = "CHECKREIN_NO_MCP_GET_STREAM")]
     no_mcp_get_stream: bool,
@@ -143,6 +146,7 @@ impl Args {
             policy_poll: self.policy_poll,
             allowed_hosts: self.allowed_host.clone(),
             allowed_origins: self.allowed_origin.clone(),
+            console_url: self.console_url.clone(),
             mcp_get_stream: !self.no_mcp_get_stream,
             ready_file: self.ready_file.clone(),
         }

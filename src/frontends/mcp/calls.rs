@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::approvals::{self, Showing};
 use super::aside::Aside;
 use super::methods::Answered;
 use super::parkable::may_be_parked;
@@ -38,6 +39,8 @@ pub(super) struct GoesOn {
     run: Option<RunId>,
     caller_key: Option<CallerKey>,
     pub(super) continuation: Option<Continuation>,
+    /// How often a person's page was shown for this call.
+    shown: u32,
 }
 
 impl Mcp {
@@ -53,17 +56,23 @@ impl Mcp {
             name: asked.name,
             payload: self.payload(asked.arguments),
         };
-        let mut continuation = None;
+        let (mut continuation, mut shown) = (None, 0);
         if asking.modern() {
             let (state, responses) = (asked.request_state, asked.input_responses);
             let goes_on =
                 self.gone_on(&bound(asking, &call), state, responses, Some(&call.said))?;
             (call.said.run, call.said.caller_key) = (goes_on.run, goes_on.caller_key);
             continuation = goes_on.continuation.map(Arc::new);
+            shown = goes_on.shown;
         }
         loop {
             let round = continuation.as_ref().map_or(0, |continuation| continuation.round);
             let (run, mut answer) = self.sent(asking, &call, continuation.take()).await;
+            match self.show_approval(asking, &mut call, run.as_ref(), &answer, &mut shown).await {
+                Showing::No => {}
+                Showing::Again => continue,
+                Showing::Told(told) => return told,
+            }
             let Some(result) = input_required(&answer) else {
                 return self.written(asking, &answer, run);
             };
@@ -101,7 +110,7 @@ impl Mcp {
 
     /// What an agent of a session answers on the stream of its open call, as long as a state of ours would be good for;
     /// who takes its call back, or has less time, is not waited for.
-    async fn given(
+    pub(super) async fn given(
         &self,
         asking: &Asking,
         said: &meta::Said,
@@ -149,7 +158,7 @@ impl Mcp {
                 parked: None,
             });
             let (run, caller_key) = (named.cloned(), key.cloned());
-            return Ok(GoesOn { run, caller_key, continuation });
+            return Ok(GoesOn { run, caller_key, continuation, shown: 0 });
         };
         let opened = self.states.open(&self.seal, bound, sealed);
         let opened = opened.filter(|opened| {
@@ -163,8 +172,13 @@ impl Mcp {
         })?;
         let run = opened.run.clone().or_else(|| named.cloned());
         let caller_key = opened.caller_key.clone();
+        if opened.shown > 0 {
+            let shown = approvals::shown_after(opened.shown, responses.as_ref());
+            return Ok(GoesOn { run, caller_key, continuation: None, shown });
+        }
         let responses = responses.unwrap_or_else(|| Value::Object(Map::new()));
-        Ok(GoesOn { run, caller_key, continuation: Some(opened.continuation(responses)) })
+        let continuation = Some(opened.continuation(responses));
+        Ok(GoesOn { run, caller_key, continuation, shown: 0 })
     }
 
     /// The result that asks for input, with a state of ours in place of the server's.
@@ -247,7 +261,7 @@ impl Mcp {
     }
 }
 
-fn bound<'a>(asking: &'a Asking, call: &'a Asked<'_>) -> Bound<'a> {
+pub(super) fn bound<'a>(asking: &'a Asking, call: &'a Asked<'_>) -> Bound<'a> {
     Bound {
         agent: &asking.agent,
         method: METHOD,
@@ -342,7 +356,7 @@ fn put(answer: &mut Answer, result: &Value) {
 }
 
 /// Why an agent of a session gave no input.
-enum NotGiven {
+pub(super) enum NotGiven {
     /// It cannot be asked this.
     Cannot,
     /// What the server asked makes no sense.

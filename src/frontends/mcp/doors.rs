@@ -15,6 +15,8 @@ pub struct Doors {
     pub hosts: Vec<String>,
     /// Further origins, as they stand in `Origin`: `https://console.example`.
     pub origins: Vec<String>,
+    /// Where people decide: https, or this machine; without a `/` at its end.
+    pub console: Option<String>,
     /// Streams by GET are not offered.
     pub no_get_stream: bool,
 }
@@ -117,6 +119,7 @@ mod tests {
             port: Some(7411),
             hosts: vec!["gateway.svc:7411".into()],
             origins: vec!["https://console.example".into()],
+            console: None,
             no_get_stream: false,
         };
         let admit = |fields: &[(&'static str, &str)]| doors.admit(Peer::Loopback, &head(fields));

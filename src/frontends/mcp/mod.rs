@@ -3,6 +3,7 @@
 //! A message is read by its transport (`http`, `stdio`), answered by its method (`methods`, `calls`, `passing`,
 //! `lists`), and written by `wire`. What outlives a request hangs on a session or on a listening stream.
 
+mod approvals;
 mod aside;
 mod asks;
 mod calls;

@@ -39,6 +39,8 @@ pub(super) struct Opened {
     pub(super) caller_key: Option<CallerKey>,
     /// A call that waits inside the gateway.
     pub(super) parked: Option<Arc<str>>,
+    /// No server asked: a person was, so often. The request is no continuation, but the same call made again.
+    pub(super) shown: u32,
     state: Option<Arc<str>>,
 }
 
@@ -71,6 +73,7 @@ pub(super) struct Kept<'a> {
     pub(super) caller_key: Option<&'a CallerKey>,
     pub(super) server: Option<&'a str>,
     pub(super) parked: Option<&'a str>,
+    pub(super) shown: u32,
 }
 
 impl States {
@@ -97,6 +100,7 @@ impl States {
             "until": self.now().saturating_add(valid),
             "state": kept.server,
             "parked": kept.parked,
+            "shown": kept.shown,
         });
         seal.seal(Use::State, &text.to_string())
     }
@@ -122,6 +126,7 @@ impl States {
             occurrence: number("occurrence").and_then(|number| u32::try_from(number).ok())?,
             caller_key: text("key").and_then(|key| CallerKey::new(key).ok()),
             parked: text("parked").map(Arc::from),
+            shown: number("shown").and_then(|shown| u32::try_from(shown).ok())?,
             state: text("state").map(Arc::from),
         })
     }
@@ -150,6 +155,7 @@ mod tests {
             caller_key: Some(&key),
             server: Some("s\u{e9}\"1"),
             parked: None,
+            shown: 0,
         };
         let sound = bound(&one, "tools/call", "pay", "{}");
         let sealed = states.seal(&seal, &sound, &kept).expect("sealed");

@@ -163,6 +163,13 @@ pub(super) fn answered(
     }
 }
 
+/// A question of ours in place of a refusal, and the refusal beside it.
+pub(super) fn question(answer: &Answer, mut result: Value) -> Vec<u8> {
+    meta::put(&mut result, meta::OUTCOME, tree(&render::answer(answer)));
+    for_the_hop("tools/call", &mut result, true);
+    result.to_string().into_bytes()
+}
+
 /// The agent would have to declare more for this tool to work: an error that its client acts on (2026-07-28, "Missing
 /// Required Client Capability"). Where it has declared it all, it is the policy that lets nobody be asked.
 fn lacking(answer: &Answer, failed: &Failed, requires: &Value) -> RpcError {

@@ -1,6 +1,7 @@
 //! MCP on both sides, through the real engine. As agents meet it: every revision, over HTTP and over standard streams.
 //! As servers meet it: scripted ones, over real sockets.
 
+mod approvals;
 mod asides;
 mod asks;
 mod calls;
