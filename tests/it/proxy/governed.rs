@@ -283,3 +283,34 @@ async fn bb_n06_a_redirect_is_followed_by_nobody_with_the_credential() {
     }
     assert!(canary.requests().is_empty());
 }
+
+#[tokio::test]
+async fn an_approval_of_a_route_is_for_this_method_path_query_and_body() {
+    let pay = r#"
+  pay: { description: Pay., effect: write, proxy: { upstream: shop, methods: [POST, PUT], path: "/pay/{to}" }, approval: { when: always } }
+"#;
+    let shop = Shop::with(pay, |text| text.replace("allow: [\"*\"", "allow: [pay, \"*\"")).await;
+    let ask = async |method: &str, path: &str, kind: &str, body: &str| {
+        let answer = shop.ask(method, path, &[("content-type", kind)], body.as_bytes()).await;
+        let told = answer.json();
+        assert_eq!(told["error"], "approval_required", "{method} {path} {body}: {told}");
+        told["approval"].as_str().expect("a name").to_owned()
+    };
+    let (json, plain) = ("application/json", "text/plain");
+    let first = ask("POST", "/pay/a", json, r#"{"n":1,"m":2}"#).await;
+    assert_eq!(ask("POST", "/pay/a", json, r#"{"m":2,"n":1}"#).await, first, "the same request");
+    let mut seen = vec![first];
+    for (method, path, kind, body) in [
+        ("PUT", "/pay/a", json, r#"{"n":1,"m":2}"#),
+        ("POST", "/pay/b", json, r#"{"n":1,"m":2}"#),
+        ("POST", "/pay/a?x=1", json, r#"{"n":1,"m":2}"#),
+        ("POST", "/pay/a", json, r#"{"n":2,"m":2}"#),
+        ("POST", "/pay/a", plain, "one"),
+        ("POST", "/pay/a", plain, "two"),
+    ] {
+        let other = ask(method, path, kind, body).await;
+        assert!(!seen.contains(&other), "{method} {path} {body}");
+        seen.push(other);
+    }
+    assert!(shop.tool.requests().is_empty());
+}
