@@ -45,8 +45,9 @@ pub(super) fn bound(
     let bound = bind::rebind(base, &servers.catalogs(), before);
     let known = before.map_or(&[][..], |before| &before.remarks);
     for remark in bound.remarks.iter().filter(|remark| !known.contains(remark)) {
-        let (server, tool) = (&remark.server, &remark.own_name);
-        tracing::warn!(%server, %tool, "a tool of an MCP server {}", remark.text);
+        // The name is the server's own: quoted, so that no line or colour of its making gets into the log.
+        let (server, tool) = (&remark.server, remark.own_name.escape_debug());
+        tracing::warn!(%server, %tool, "a tool of an MCP server {}", remark.text.escape_debug());
     }
     bound
 }

@@ -12,7 +12,7 @@ use crate::backends::mcp::Servers;
 use crate::call::code::DenyCode;
 use crate::call::{CallError, Content, Failed, UpstreamName};
 use crate::mcp::messages::List;
-use crate::policy::glob::glob_matches;
+use crate::policy::glob::{glob_matches, uri_matches};
 use crate::policy::snapshot::McpServer;
 use crate::strict_json::{self, Limits};
 
@@ -99,7 +99,7 @@ impl Passed<'_> {
     /// The one server whose globs reach the URI; where several do, the one that lists it.
     async fn owner_of(&self, uri: &str) -> Result<Arc<McpServer>, PassError> {
         let reach = |server: &&Arc<McpServer>| {
-            globs(server, List::Resources).iter().any(|glob| glob_matches(glob, uri))
+            globs(server, List::Resources).iter().any(|glob| uri_matches(glob, uri))
                 && self.has(server, List::Resources)
         };
         let candidates: Vec<&Arc<McpServer>> = self.passing.iter().filter(reach).collect();
@@ -248,7 +248,8 @@ fn shown(server: &McpServer, list: List, mut item: Value) -> Option<Value> {
         List::Tools => return None,
     };
     let name = item.get(member)?.as_str()?;
-    if !globs(server, list).iter().any(|glob| glob_matches(glob, name)) {
+    let matches = if list == List::Prompts { glob_matches } else { uri_matches };
+    if !globs(server, list).iter().any(|glob| matches(glob, name)) {
         return None;
     }
     if list == List::Prompts && !server.prefix.is_empty() {

@@ -14,7 +14,7 @@ use super::server::Server;
 use super::sessions::{Held, Key};
 use crate::call::side::ServerEvent;
 use crate::call::{AgentId, Side};
-use crate::policy::glob::glob_matches;
+use crate::policy::glob::uri_matches;
 
 /// URIs that are subscribed to in one inner session.
 const MAX_URIS: usize = 1024;
@@ -386,7 +386,7 @@ impl Drop for Joined {
 impl Server {
     /// Whether the policy passes a resource of this server.
     pub(super) fn passes(&self, uri: &str) -> bool {
-        self.rules().pass.resources.iter().any(|glob| glob_matches(glob, uri))
+        self.rules().pass.resources.iter().any(|glob| uri_matches(glob, uri))
     }
 }
 

@@ -329,7 +329,13 @@ impl ScriptedServer {
                 let id = seen.session();
                 let named = !id.is_empty();
                 if named && !book.sessions.iter().any(|one| one == id) {
-                    return Some((book.lost.unwrap_or(404), r#"{"error":"no session"}"#.into()));
+                    let status = book.lost.unwrap_or(404);
+                    // Some servers say so in an answer to the very request.
+                    let body = match seen.body.get("id") {
+                        Some(id) if status == 404 => error_body(id, -32001, "no session"),
+                        Some(_) | None => r#"{"error":"no session"}"#.into(),
+                    };
+                    return Some((status, body));
                 }
                 (!named && seen.method() != "initialize" && !seen.method().is_empty()).then(|| {
                     let words = "Bad Request: Server not initialized";

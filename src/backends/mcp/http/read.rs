@@ -158,7 +158,11 @@ impl HttpLink {
         if matches!(status, 400 | 404)
             && let Some(error) = &error
         {
-            let ours = error.id.as_ref() == Some(&expected.id);
+            // Some servers repeat the request's id in what says that its session is over; a fault of the message itself
+            // has a code of its own.
+            let of_message = matches!(error.code, METHOD_NOT_FOUND | jsonrpc::INVALID_PARAMS);
+            let ours =
+                error.id.as_ref() == Some(&expected.id) && (of_message || !expected.in_session);
             let modern = expected.modern
                 && (jsonrpc::is_modern_code(error.code)
                     || (status == 404 && error.code == METHOD_NOT_FOUND)
