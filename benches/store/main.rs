@@ -184,5 +184,6 @@ fn row(writer: u64, n: u64) -> Row {
         changed: wall_clock(),
         standing: Standing::Intent,
         resolved: None,
+        task: None,
     }
 }

@@ -236,6 +236,7 @@ async fn prepare(
     tokio::spawn(policy::follow(gateway.clone(), watcher, force));
     tokio::spawn(gateway.clone().sweep());
     gateway.tasks.spawn(gateway.engine.clone().ask_about_left());
+    gateway.tasks.spawn(gateway.engine.clone().follow_tasks());
     tokio::spawn(gateway.clone().follow_servers());
     unless_done.disarm();
     Ok(Prepared { gateway, listeners, data, proxies, health: health_address, admin })

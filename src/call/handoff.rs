@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio_util::sync::CancellationToken;
 
 use super::operation::IdempotencyKey;
+use super::task::TaskKeeper;
 
 /// A parcel that can be opened once. Dropped unopened with its call, its content is dropped too: a claim that no
 /// layer acted on is free again.
@@ -41,7 +42,7 @@ impl Handoff {
 
 /// One sending of a write. An operation that was freed may be sent anew under the same key, so what became of a
 /// sending is told of that sending alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Sending {
     pub key: IdempotencyKey,
     pub occurrence: u32,
@@ -58,6 +59,8 @@ pub struct EntryOf {
     pub ended: CancellationToken,
     /// Held as long as the exchange with the tool is under way: by whoever carries it, and by nobody who only knows of it.
     pub under_way: Arc<dyn Any + Send + Sync>,
+    /// Keeps the handle of a task that the tool answers with.
+    pub task: TaskKeeper,
 }
 
 impl fmt::Debug for EntryOf {

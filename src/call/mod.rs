@@ -21,6 +21,7 @@ pub mod send_gate;
 pub mod side;
 pub mod stream;
 pub mod suggest;
+mod task;
 pub mod trace;
 pub mod turn;
 
@@ -47,6 +48,7 @@ pub use progress::{Phase, Progress};
 pub use send_gate::{Keeper, SendGate, send_gate};
 pub use side::{Channel, Continuation, MAX_ROUNDS, NoAnswer, ServerEvent, Side};
 pub use stream::{AnswerBytes, Arriving, ByteSource, Stream};
+pub use task::{Polled, TaskId, TaskKeeper, TaskOf, TaskWay};
 pub use trace::{AttemptNote, Trace};
 
 /// Read or write; declared by the policy, never by a model or a server's hint.

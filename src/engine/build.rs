@@ -84,7 +84,8 @@ pub(super) fn routes<S: Inner>(
     let writes = gates.snapshot.tools.iter().filter(|(_, tool)| tool.effect == Effect::Write);
     let hands: HashMap<_, _> = writes
         .filter_map(|(name, tool)| {
-            let hands = hands(tool, gates, inner(tool), query(tool, gates, inner))?;
+            let tasks = ways.and_then(|(_, servers)| servers.tasks(tool));
+            let hands = hands(tool, gates, inner(tool), query(tool, gates, inner), tasks)?;
             Some((name.clone(), hands))
         })
         .collect();

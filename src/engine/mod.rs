@@ -11,6 +11,7 @@ mod people;
 mod proxied;
 mod routes;
 mod suggest;
+mod tasks;
 mod together;
 mod turn;
 mod views;

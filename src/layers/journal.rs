@@ -76,6 +76,7 @@ where
             sending: ticket.sending(),
             ended: ended.clone(),
             under_way: self.with.ledger.exchange(&ticket),
+            task: self.with.ledger.task_keeper(&ticket),
         });
         let consent = call.consent.take();
         let attempt = self.inner.call(call);

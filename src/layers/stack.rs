@@ -15,7 +15,7 @@ use super::gate::GateLayer;
 use super::state::State;
 use super::timeout::{Then, TimeoutLayer};
 use super::{allowlist, deadline, detach, dry_run, retry};
-use crate::call::{CallError, Failed, ToolCall, ToolResult};
+use crate::call::{CallError, Failed, TaskWay, ToolCall, ToolResult};
 use crate::ledger::Ledger;
 use crate::ledger::resolver::Hands;
 use crate::policy::snapshot::{Snapshot, Tool};
@@ -120,19 +120,21 @@ pub fn write_stack_asking<S: Inner>(
     inner: S,
     query: Option<CallService>,
 ) -> CallService {
-    let hands = hands(tool, gates, inner.clone(), query);
+    let hands = hands(tool, gates, inner.clone(), query, None);
     write_stack_with(tool, gates, inner, hands)
 }
 
-/// What helps with a tool's unknown writes; `None` = nothing but a person.
+/// What helps with a tool's unknown writes; `None` = nothing but a person. `tasks`: the way to ask for tasks that it
+/// answers with.
 pub fn hands<S: Inner>(
     tool: &Arc<Tool>,
     gates: &Gates,
     inner: S,
     query: Option<CallService>,
+    tasks: Option<TaskWay>,
 ) -> Option<Arc<Hands>> {
     let resend = resend_stack(tool, gates, inner);
-    make::Maker::new(tool, gates).hands(resend, query)
+    make::Maker::new(tool, gates).hands(resend, query, tasks)
 }
 
 /// As [`write_stack`], with what helps.

@@ -14,7 +14,7 @@ use super::entry::{self, Before, Decision, Entry, MAX_CALLS, MAX_OCCURRENCES, St
 use super::recent::Recent;
 use super::resolver::{Left, Unsettled};
 use super::ticket::{Join, Ticket};
-use super::{Begin, Intent, rows};
+use super::{Begin, Intent, rows, tasks};
 use crate::call::code::DenyCode;
 use crate::call::{Arguments, Denied, IdempotencyKey, ToolName};
 use crate::store::{Change, Row, Store, StoreError, Which};
@@ -247,6 +247,7 @@ impl Book {
                 entry.ttl = intent.ttl;
                 entry.by_arguments = !intent.operation.replays;
                 entry.review = None;
+                entry.task = None;
                 entry.claim = claim;
                 entry.holder = claim;
                 entry.state = State::Claimed { tell, before };
@@ -273,6 +274,7 @@ impl Book {
                     review: None,
                     state: State::Claimed { tell, before: None },
                     ttl: intent.ttl,
+                    task: None,
                 });
             }
         }
@@ -321,6 +323,8 @@ impl Book {
             digest: entry.digest,
             since: *since,
             arguments: entry.arguments.clone(),
+            tool: entry.tool.clone(),
+            task: tasks::of(entry),
         })
     }
 

@@ -12,7 +12,7 @@ use crate::call::code::{DenyCode, FailCode};
 use crate::call::operation::changed;
 use crate::call::{
     AgentId, Arguments, CallError, CallId, Class, Delivery, Denied, Detail, Digest, Failed,
-    IdempotencyKey, OperationId, RunId, Source, ToolName, ToolResult, Unknown, Verdict,
+    IdempotencyKey, OperationId, RunId, Source, TaskId, ToolName, ToolResult, Unknown, Verdict,
 };
 
 /// Calls that share one occurrence; past it a further one is told to ask again later.
@@ -104,6 +104,8 @@ pub(super) struct Entry {
     pub(super) review: Option<Opened>,
     pub(super) state: State,
     pub(super) ttl: Duration,
+    /// What its tool calls the task that this sending was answered with.
+    pub(super) task: Option<TaskId>,
 }
 
 /// What a call that means an operation may do.

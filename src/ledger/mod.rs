@@ -16,6 +16,7 @@ pub mod resolver;
 mod review;
 mod rows;
 mod secret;
+mod tasks;
 mod ticket;
 
 #[cfg(test)]
@@ -38,6 +39,7 @@ use book::{Begun, Book};
 pub use peek::Peeked;
 pub use review::{EntryView, Resolution, ResolveError, Settled, Standing, Verdict, Version};
 pub use secret::Secret;
+pub use tasks::OpenTask;
 pub use ticket::{Join, Joined, Ticket};
 
 /// Entries kept at once, of whatever state; past it new operations are refused, none is forgotten for them.
@@ -119,6 +121,7 @@ pub struct Ledger {
     secret: Secret,
     resolver: resolver::Resolver,
     exchanges: exchanges::Exchanges,
+    tasks: tasks::Tasks,
 }
 
 impl Ledger {
@@ -138,6 +141,7 @@ impl Ledger {
         let secret = book.store.secret().map_or_else(Secret::random, Secret::from_bytes);
         Self {
             approvals: Approvals::new(book.clone()),
+            tasks: tasks::Tasks::found(&book),
             book,
             secret,
             resolver: resolver::Resolver::default(),

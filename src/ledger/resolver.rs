@@ -5,6 +5,7 @@
 //! the key again, the question, a person.
 
 mod step;
+mod task;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -16,12 +17,13 @@ use tokio::time::Instant;
 
 use super::{End, Ledger};
 use crate::call::{
-    Arguments, Digest, IdempotencyKey, Payload, Sending, ToolCall, ToolName, ToolResult,
+    Arguments, Digest, IdempotencyKey, Payload, Sending, TaskOf, ToolCall, ToolName, ToolResult,
 };
 use crate::telemetry::record::wall_clock;
 pub use step::{
     MAX_HELD, Progress, Query, RESENDS_A_WRITE, RESENDS_AN_ASKING, Remedies, Step, next_step,
 };
+pub use task::{Followed, Shown};
 
 /// Least time that makes a further sending worth starting.
 const LEAST: Duration = Duration::from_millis(250);
@@ -64,11 +66,16 @@ pub enum Asked {
 
 pub type Doing<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
+/// Asks a server for the task of one write.
+pub type AskTask = Box<dyn Fn(IdempotencyKey, TaskOf) -> Doing<Shown> + Send + Sync>;
+
 /// The ways to the tool, made where stacks are.
 pub struct Hands {
     pub may: Remedies,
     pub resend: Box<dyn Fn(ToolCall) -> Doing<Resent> + Send + Sync>,
     pub query: Box<dyn Fn(ToolCall) -> Doing<Asked> + Send + Sync>,
+    /// Of a tool that may answer with tasks: asks once what became of one. Nothing is ever sent by it.
+    pub task: Option<AskTask>,
     /// The end of a write that the read says did not happen.
     pub not_executed: fn() -> End,
     /// Counts: resend, `status_query`.
@@ -109,6 +116,9 @@ pub(super) struct Unsettled {
     pub(super) since: SystemTime,
     /// What was sent, unless it was too long to keep.
     pub(super) arguments: Option<Arguments>,
+    pub(super) tool: ToolName,
+    /// The task that the tool answered with.
+    pub(super) task: Option<TaskOf>,
 }
 
 /// An unknown write that an earlier process left.
@@ -196,10 +206,17 @@ impl Resolver {
     /// that was lost is fetched where the key allows.
     pub async fn settle(&self, ledger: &Ledger, hands: &Hands, waiting: Waiting<'_>) -> Settled {
         let Some(unsettled) = ledger.book.unsettled(waiting.key) else { return Settled::Elsewhere };
+        let begin_by = waiting.begin_by();
+        // A handle is the nearest to the truth. Whoever began the task has asked for it as long as there was time.
+        if let (Some(of), Some(_), None) = (&unsettled.task, &hands.task, waiting.sent) {
+            let about = (unsettled.sending, of);
+            if let Some(settled) = task::settle(ledger, hands, about, begin_by).await {
+                return settled;
+            }
+        }
         if hands.may.window.is_none() && hands.may.query.is_none() {
             return Settled::Still;
         }
-        let begin_by = waiting.begin_by();
         let Some(record) = self.record(&waiting, &unsettled, &hands.may) else {
             return Settled::Still;
         };
@@ -249,7 +266,8 @@ async fn work(
         let Some(unsettled) = still(ledger, about) else { return Settled::Elsewhere };
         let mut may = hands.may;
         let arguments = again(waiting, &unsettled, &may);
-        if arguments.is_none() {
+        // What began a task would begin another one.
+        if arguments.is_none() || unsettled.task.is_some() {
             may.window = None;
         }
         let known = unsettled.arguments.clone().or_else(|| same(waiting, &unsettled).cloned());

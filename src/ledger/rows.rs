@@ -34,6 +34,7 @@ pub(super) fn row(key: IdempotencyKey, entry: &Entry, standing: Standing) -> Row
         changed: wall_clock(),
         standing,
         resolved: None,
+        task: entry.task.clone(),
     }
 }
 
@@ -123,5 +124,6 @@ pub(super) fn entry(row: Row, now: Instant, today: SystemTime) -> Option<Entry> 
         review,
         state,
         ttl: row.ttl,
+        task: row.task,
     })
 }

@@ -1114,6 +1114,7 @@ fn a_clock_that_jumps_makes_no_unknown_write_old_and_no_finished_one_immortal() 
         changed,
         standing,
         resolved: None,
+        task: None,
     };
     let done = || crate::store::Standing::Executed(crate::store::Answer::Lost);
     let open = || crate::store::Standing::Unknown { why: "x".into() };

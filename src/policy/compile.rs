@@ -246,7 +246,7 @@ pub(super) fn tool_section(t: &Tool) -> Digest {
         Target::Proxy(route) => format!("{:?}", (&t.name, &t.description, t.effect, route)),
         Target::Http(template) => format!("{:?}", (&t.name, &t.description, t.effect, template)),
         Target::Mcp(mcp) => {
-            let flags = (mcp.format_written, mcp.is_error, mcp.asks_after_acting);
+            let flags = (mcp.format_written, mcp.is_error, mcp.asks_after_acting, mcp.tasks);
             let definition = Digest::of(&canonical(&mcp.definition));
             let server = (&mcp.server.name, &mcp.own_name, mcp.server.section, definition);
             format!("{:?}", (&t.name, &t.description, t.effect, server, flags, &mcp.meta_key))

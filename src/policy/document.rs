@@ -272,6 +272,8 @@ pub struct Tool {
     pub proxy: Maybe<Proxy>,
     pub result: Maybe<ToolResult>,
     pub write: Maybe<Write>,
+    /// `use`: a server's task is taken and followed. Tools of MCP servers only.
+    pub tasks: Maybe<bool>,
 }
 
 impl Tool {

@@ -3,13 +3,14 @@
 /// A new row; refused over one that is, or may be, under way.
 pub(super) const PUT: &str = "
 INSERT INTO entries (identity, occurrence, claim, operation, state, tool, agent, arguments_hash, arguments,
-                     calls, failures, ttl_ms, changed_ms, why, answer, error, resolved)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
+                     calls, failures, ttl_ms, changed_ms, why, answer, error, resolved, task)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)
 ON CONFLICT (identity, occurrence) DO UPDATE SET
     claim = excluded.claim, state = excluded.state, agent = excluded.agent,
     arguments_hash = excluded.arguments_hash, arguments = excluded.arguments, calls = excluded.calls,
     failures = excluded.failures, ttl_ms = excluded.ttl_ms, changed_ms = excluded.changed_ms,
-    why = excluded.why, answer = excluded.answer, error = excluded.error, resolved = excluded.resolved
+    why = excluded.why, answer = excluded.answer, error = excluded.error, resolved = excluded.resolved,
+    task = excluded.task
 WHERE entries.state NOT IN ('intent', 'unknown')";
 
 /// The end of the same claim, once.
@@ -22,6 +23,11 @@ WHERE identity = ?1 AND occurrence = ?2 AND claim = ?3 AND state IN ('intent', '
 pub(super) const FOUND: &str = "
 UPDATE entries SET answer = 'result'
 WHERE identity = ?1 AND occurrence = ?2 AND claim = ?3 AND state = 'executed' AND answer = 'lost'";
+
+/// The task of the same claim, as long as its end is not known.
+pub(super) const TASK: &str = "
+UPDATE entries SET task = ?4
+WHERE identity = ?1 AND occurrence = ?2 AND claim = ?3 AND state IN ('intent', 'unknown')";
 
 pub(super) const CALLS: &str = "
 UPDATE entries SET calls = ?4 WHERE identity = ?1 AND occurrence = ?2 AND claim = ?3";
@@ -45,7 +51,7 @@ pub(super) const RESULT: &str =
 
 pub(super) const ALL: &str = "
 SELECT identity, occurrence, claim, state, tool, agent, arguments_hash, arguments, calls, failures, ttl_ms,
-       changed_ms, why, answer, error, resolved
+       changed_ms, why, answer, error, resolved, task
 FROM entries ORDER BY identity, occurrence";
 
 pub(super) const GET_META: &str = "SELECT value FROM meta WHERE name = ?1";

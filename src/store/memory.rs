@@ -85,6 +85,11 @@ impl Memory {
                     tables.results.insert(place(*which), (**result).clone());
                 }
             }
+            Change::Task { which, task } => {
+                let found = tables.entries.get_mut(&place(*which));
+                let row = found.filter(|row| row.which == *which && is_open(row));
+                row.ok_or(StoreError::Refused)?.task = Some(task.clone());
+            }
             Change::Calls { which, calls } => {
                 let found = tables.entries.get_mut(&place(*which));
                 let row = found.filter(|row| row.which == *which).ok_or(StoreError::Refused)?;

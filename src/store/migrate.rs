@@ -55,6 +55,8 @@ CREATE TABLE approvals (
     changed_ms INTEGER NOT NULL, -- since when it is in this state
     decided    TEXT              -- JSON: who, comment, when
 ) STRICT;
+", "
+ALTER TABLE entries ADD COLUMN task TEXT; -- the name of the task that the tool answered with
 "];
 
 /// The version this program writes.

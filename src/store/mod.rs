@@ -25,8 +25,8 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::oneshot;
 
 use crate::call::{
-    AgentId, ApprovalId, Arguments, CallId, Digest, Failed, IdempotencyKey, RunId, ToolName,
-    ToolResult,
+    AgentId, ApprovalId, Arguments, CallId, Digest, Failed, IdempotencyKey, RunId, TaskId,
+    ToolName, ToolResult,
 };
 use crate::telemetry::metrics::Metrics;
 pub use approvals::{Approval, Decided, Said};
@@ -101,6 +101,8 @@ pub struct Row {
     pub changed: SystemTime,
     pub standing: Standing,
     pub resolved: Option<Resolved>,
+    /// What its tool calls the task that it answered with.
+    pub task: Option<TaskId>,
 }
 
 /// One change; all of it happens or nothing.
@@ -112,6 +114,8 @@ pub enum Change {
     End { row: Box<Row>, result: Option<Box<ToolResult>> },
     /// The result of an executed row whose result was lost. Refused for every other row.
     Found { which: Which, result: Box<ToolResult> },
+    /// The tool answered with a task. Refused unless the row of this claim is an intent or unknown.
+    Task { which: Which, task: TaskId },
     /// More calls share the row of this claim.
     Calls { which: Which, calls: Vec<Caller> },
     /// At a start: no intent has an end any more. Their time stays that of the sending, which keys are counted from.

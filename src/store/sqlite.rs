@@ -234,6 +234,12 @@ impl Db {
                 let rows = found.execute(params![key, which.occurrence, wire::claim(*which)])?;
                 Ok(rows == 1 && self.keep(*which, Some(result))?)
             }
+            Change::Task { which, task } => {
+                let mut set = self.connection.prepare_cached(entries::TASK)?;
+                let key: &[u8] = which.key.as_bytes();
+                let claim = wire::claim(*which);
+                Ok(set.execute(params![key, which.occurrence, claim, &**task])? == 1)
+            }
             Change::Calls { which, calls } => {
                 let mut set = self.connection.prepare_cached(entries::CALLS)?;
                 let key: &[u8] = which.key.as_bytes();
@@ -292,7 +298,8 @@ impl Db {
             row.why,
             row.answer,
             row.error,
-            row.resolved
+            row.resolved,
+            row.task
         ])?;
         Ok(rows == 1)
     }
@@ -450,6 +457,7 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Columns> {
         answer: row.get(13)?,
         error: row.get(14)?,
         resolved: row.get(15)?,
+        task: row.get(16)?,
     })
 }
 
@@ -460,8 +468,11 @@ pub(super) fn execute(file: &Path, sql: &str) {
     db.execute_batch(sql).expect("sound");
 }
 
-/// The store as it was before it had approvals.
+/// The store as it was before it had approvals and tasks.
 #[cfg(test)]
 pub(super) fn undo_approvals(file: &Path) {
-    execute(file, "DROP TABLE approvals; PRAGMA user_version = 1;");
+    execute(
+        file,
+        "DROP TABLE approvals; ALTER TABLE entries DROP COLUMN task; PRAGMA user_version = 1;",
+    );
 }

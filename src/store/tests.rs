@@ -39,6 +39,7 @@ fn row(name: &str, claim: u64, standing: Standing) -> Row {
         changed: wall_clock(),
         standing,
         resolved: None,
+        task: None,
     }
 }
 
@@ -502,9 +503,13 @@ async fn a_store_of_the_version_before_is_led_on_with_all_that_is_in_it() {
     let (store, rows) = open(folder.path());
     assert_eq!(rows.len(), 1, "nothing is lost");
     assert!(matches!(rows[0].standing, Standing::Unknown { .. }));
+    assert_eq!(rows[0].task, None);
     store.commit(Change::Ask(Box::new(question("x")))).await.expect("asked");
+    let task = Change::Task { which: rows[0].which, task: "t-1".into() };
+    store.commit(task).await.expect("kept");
     store.close().await;
-    let (store, _) = open(folder.path());
+    let (store, rows) = open(folder.path());
+    assert_eq!(rows[0].task.as_deref(), Some("t-1"));
     assert_eq!(store.approvals().len(), 1);
     assert!(store.approvals().is_empty(), "told once");
 }
@@ -521,4 +526,24 @@ async fn an_approval_that_makes_no_sense_is_no_yes_and_hinders_nothing() {
     let (store, _) = open(folder.path());
     let left: Vec<String> = store.approvals().iter().map(|one| one.id.to_string()).collect();
     assert_eq!(left, ["apr_0000000000000002"]);
+}
+
+/// Of the very sending, and only as long as nobody knows its end.
+#[tokio::test]
+async fn a_task_is_noted_of_a_sending_whose_end_is_open_and_of_no_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (sqlite, _) = open(folder.path());
+    for store in [sqlite, Store::Memory(Memory::whole())] {
+        let row = row("x", 7, Standing::Intent);
+        let task = |which| Change::Task { which, task: "t-1".into() };
+        assert_eq!(store.commit(task(row.which)).await, Err(StoreError::Refused), "no row");
+        store.commit(put(row.clone())).await.expect("put");
+        let earlier = Which { claim: 6, ..row.which };
+        assert_eq!(store.commit(task(earlier)).await, Err(StoreError::Refused), "another claim");
+        store.commit(task(row.which)).await.expect("kept");
+        let done = Row { standing: Standing::Executed(Answer::Lost), ..row.clone() };
+        store.commit(Change::End { row: Box::new(done), result: None }).await.expect("ended");
+        assert_eq!(store.commit(task(row.which)).await, Err(StoreError::Refused), "it is over");
+        store.close().await;
+    }
 }

@@ -36,6 +36,7 @@ pub(super) struct Columns {
     pub(super) answer: String,
     pub(super) error: Option<String>,
     pub(super) resolved: Option<String>,
+    pub(super) task: Option<String>,
 }
 
 /// A failure as it is kept. Words, not numbers: the file is read by people too.
@@ -249,6 +250,7 @@ pub(super) fn columns(row: &Row) -> Columns {
                 evidence: resolved.evidence.clone(),
             })
         }),
+        task: row.task.as_deref().map(str::to_owned),
     }
 }
 
@@ -298,6 +300,7 @@ fn whole(columns: &Columns, which: Which) -> Option<Row> {
             Some(text) => Some(resolved(text)?),
             None => None,
         },
+        task: columns.task.as_deref().map(Into::into),
     })
 }
 
@@ -337,6 +340,7 @@ fn damaged(columns: &Columns, which: Which) -> Row {
         changed: time(columns.changed_ms),
         standing: Standing::Unknown { why: "damaged".into() },
         resolved: None,
+        task: None,
     }
 }
 

@@ -13,6 +13,7 @@ use super::link::{Inbound, Lost, Reply, Wire};
 use super::result::{self, Judged};
 use super::server::Server;
 use super::sessions::{Held, Key as Owner};
+use super::tasks::Begun;
 use crate::backends::classify::{self, Promises, mcp as judge};
 use crate::backends::key::Key;
 use crate::call::{Effect, Failed, Payload, Phase, Side, ToolCall, ToolResult};
@@ -168,6 +169,14 @@ impl Inner {
             // The answers come with a call that goes on with this one, through all layers.
             Judged::Asks(result) if caller.can_answer(&result) => Ok(result::asking(mcp, &result)),
             Judged::Asks(_) => Err(result::cannot_be_asked(mcp)),
+            Judged::Task(handle) => {
+                let inbound: Arc<dyn Inbound> = caller.clone();
+                let held = &held;
+                let begun = Begun { tool: &self.tool, mcp, server, held, call, inbound };
+                let ended = begun.follow(&handle).await;
+                caller.over();
+                ended
+            }
         }
     }
 
@@ -195,6 +204,7 @@ impl Inner {
             gate: call.send_gate.as_ref(),
             progress: call.progress.as_ref(),
             inbound: &inbound,
+            tasks: mcp.tasks,
             cancelled: match self.tool.effect {
                 Effect::Write => call.side.as_ref().map_or(&never, |side| &side.cancelled),
                 Effect::Read => &never,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::link::{Lost, Met, Reply};
 use crate::mcp::jsonrpc::{self, ErrorReply, UNSUPPORTED_PROTOCOL_VERSION};
-use crate::mcp::messages::{DiscoverResult, InitializeResult};
+use crate::mcp::messages::{DiscoverResult, InitializeResult, TASKS};
 use crate::mcp::version::{Era, Revision};
 
 /// Keys of `_meta` that a modern request carries (2026-07-28, basic).
@@ -100,6 +100,13 @@ pub(super) fn modern(params: Value, revision: Revision, capabilities: &Value) ->
         meta.insert(CAPABILITIES.into(), capabilities.clone());
     }
     Value::Object(members)
+}
+
+/// Among what a request declares: that its server may answer with a task, or that it is about one (SEP-2663).
+pub(super) fn declare_tasks(capabilities: &mut Value) {
+    if let Some(members) = capabilities.as_object_mut() {
+        members.insert("extensions".into(), json!({ TASKS: {} }));
+    }
 }
 
 /// What an answer to `server/discover` proves. `Err`: a modern server with which we share no revision.

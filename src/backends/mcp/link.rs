@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::child::ChildLink;
@@ -35,6 +35,8 @@ pub(super) struct Wire<'a> {
     pub(super) gate: Option<&'a SendGate>,
     pub(super) progress: Option<&'a Progress>,
     pub(super) inbound: &'a Arc<dyn Inbound>,
+    /// The server may answer with a task, or is asked for one: the extension is declared.
+    pub(super) tasks: bool,
     /// The agent took the call back in so many words: the server is told, and the answer is waited for all the same.
     pub(super) cancelled: &'a CancellationToken,
 }
@@ -131,6 +133,26 @@ impl Link {
         inbound: &Arc<dyn Inbound>,
         progress: Option<&Progress>,
     ) -> Result<Reply, Lost> {
+        self.ask_of(method, params, (inbound, progress), false).await
+    }
+
+    /// As [`Link::ask`], of a task.
+    pub(super) async fn ask_of_task(
+        &self,
+        method: &str,
+        id: &str,
+        inbound: &Arc<dyn Inbound>,
+    ) -> Result<Reply, Lost> {
+        self.ask_of(method, json!({ "taskId": id }), (inbound, None), true).await
+    }
+
+    async fn ask_of(
+        &self,
+        method: &str,
+        params: Value,
+        (inbound, progress): (&Arc<dyn Inbound>, Option<&Progress>),
+        tasks: bool,
+    ) -> Result<Reply, Lost> {
         let never = CancellationToken::new();
         let named = headers::name_member(method).and_then(|member| params.get(member));
         let wire = || Wire {
@@ -142,6 +164,7 @@ impl Link {
             gate: None,
             progress,
             inbound,
+            tasks,
             cancelled: &never,
         };
         match self.request(wire()).await {

@@ -21,6 +21,7 @@ mod server;
 mod sessions;
 mod silent;
 mod subscriptions;
+mod tasks;
 mod watcher;
 
 use std::collections::HashMap;

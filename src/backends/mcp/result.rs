@@ -25,6 +25,8 @@ pub(super) enum Judged {
     Ended(Result<ToolResult, Box<Failed>>),
     /// A modern server wants input before it goes on.
     Asks(Value),
+    /// It answered with a task, which the policy takes.
+    Task(Value),
 }
 
 /// Judges a result. `modern`: the server is of an era that has `resultType`.
@@ -38,6 +40,7 @@ pub(super) fn judge(tool: &Tool, mcp: &McpTool, modern: bool, mut result: Value)
                 Err(wrong) => broken(&format!("`input_required`: {wrong}")),
             };
         }
+        ResultKind::Task if mcp.tasks => return Judged::Task(result),
         ResultKind::Task => return broken("a task that was not asked for"),
         ResultKind::Other => return broken("a `resultType` that was not agreed on"),
     }
@@ -73,9 +76,12 @@ fn promised(policy: &ResultPolicy, mcp: &McpTool, result: &Value) -> Result<(), 
 }
 
 fn broken(why: &str) -> Judged {
-    let failed =
-        classify::protocol(None, &format!("the server's answer is not what was due: {why}"));
-    Judged::Ended(Err(Box::new(failed)))
+    Judged::Ended(Err(Box::new(not_due(why))))
+}
+
+/// Of an answer that is of another form than it has to be.
+pub(super) fn not_due(why: &str) -> Failed {
+    classify::protocol(None, &format!("the server's answer is not what was due: {why}"))
 }
 
 /// A result that asks for input, for an agent that can give it.

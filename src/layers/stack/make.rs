@@ -10,7 +10,7 @@ use tower::Service;
 use super::{CallService, Gates, remedies};
 use crate::call::Named;
 use crate::call::code::DenyCode;
-use crate::call::{AgentId, CallError, Denied, Payload, ToolCall, ToolResult};
+use crate::call::{AgentId, CallError, Denied, Payload, TaskWay, ToolCall, ToolResult};
 use crate::layers::allowlist::Allowlist;
 use crate::layers::approval::{ApprovalLayer, SpendLayer};
 use crate::layers::arguments::{self, ArgumentsCheck};
@@ -79,11 +79,13 @@ impl<'a> Maker<'a> {
         &self,
         resend: CallService,
         query: Option<CallService>,
+        tasks: Option<TaskWay>,
     ) -> Option<Arc<Hands>> {
         let (state, draining) = (self.gates.state.clone(), self.gates.draining.clone());
         let name = self.tool.name.clone();
         let may_send = move || !draining.is_cancelled() && state.is_closed(&name);
-        remedies::hands(self.tool, self.metrics.clone(), resend, query, may_send).map(Arc::new)
+        remedies::hands(self.tool, self.metrics.clone(), resend, query, tasks, may_send)
+            .map(Arc::new)
     }
 
     /// Agents that only rehearse.

@@ -3,6 +3,7 @@
 //! Both go through stacks of their own. What a second sending may prove is less than what a first may: the tool has
 //! seen the key before, or has not, and a refusal of the second says nothing of the first.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -11,11 +12,12 @@ use tower::ServiceExt;
 use super::CallService;
 use crate::call::code::FailCode;
 use crate::call::{
-    Arguments, CallError, Class, Delivery, Evidence, Failed, Outcome, Payload, ToolCall, Trace,
-    Verdict,
+    Arguments, CallError, Class, Delivery, Evidence, Failed, IdempotencyKey, Outcome, Payload,
+    Polled, TaskWay, ToolCall, Trace, Verdict,
 };
+use crate::layers::journal::settle;
 use crate::ledger::End;
-use crate::ledger::resolver::{Asked, Doing, Hands, Query, Remedies, Resent};
+use crate::ledger::resolver::{Asked, Doing, Hands, Query, Remedies, Resent, Shown};
 use crate::policy::snapshot::{QueryArgument, StatusQuery, Tool};
 use crate::telemetry::metrics::ToolMetrics;
 
@@ -25,12 +27,13 @@ pub(super) fn hands(
     metrics: Arc<ToolMetrics>,
     resend: CallService,
     query: Option<CallService>,
+    tasks: Option<TaskWay>,
     may_send: impl Fn() -> bool + Send + Sync + 'static,
 ) -> Option<Hands> {
     let write = tool.write.as_ref()?;
     let window = write.idempotency.as_ref().and_then(|idempotency| idempotency.window);
     let question = write.status_query.clone().zip(query);
-    if window.is_none() && question.is_none() {
+    if window.is_none() && question.is_none() && tasks.is_none() {
         return None;
     }
     let times =
@@ -52,6 +55,9 @@ pub(super) fn hands(
         query: Box::new(move |call| match &question {
             Some((query, way)) => asked(Arc::new(query.clone()), way.clone(), call),
             None => Box::pin(std::future::ready(Asked::NoAnswer)),
+        }),
+        task: tasks.map(|way| -> Box<dyn Fn(_, _) -> Doing<Shown> + Send + Sync> {
+            Box::new(move |key, of| polled(key, way.poll(of)))
         }),
         not_executed,
         upgraded: Box::new(move |by| metrics.write_upgrade(by)),
@@ -93,6 +99,27 @@ fn resent(failed: Failed) -> Resent {
             Resent::Unknown { message: failed.message, stored }
         }
     }
+}
+
+/// A task that has ended says what the call itself would have said.
+fn polled(
+    key: IdempotencyKey,
+    polling: impl Future<Output = Polled> + Send + 'static,
+) -> Doing<Shown> {
+    Box::pin(async move {
+        let ended = match polling.await {
+            Polled::Working(wait) => return Shown::Again(wait),
+            Polled::NoAnswer => return Shown::NoAnswer,
+            Polled::Over(why) => return Shown::Over(why),
+            Polled::Ended(ended) => ended,
+        };
+        match settle(key, true, *ended).0 {
+            End::Unknown(failed) | End::Asked { why: failed, .. } => Shown::Over(failed.message),
+            end @ (End::Executed(_) | End::ExecutedWithError(_) | End::NotExecuted(..)) => {
+                Shown::Known(end)
+            }
+        }
+    })
 }
 
 fn not_executed() -> End {

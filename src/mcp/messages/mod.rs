@@ -5,6 +5,7 @@
 mod input;
 mod lifecycle;
 mod lists;
+mod task;
 mod tools;
 
 use std::fmt;
@@ -16,6 +17,7 @@ pub use lifecycle::{
     ClientCapabilities, DiscoverResult, InitializeParams, InitializeResult, ServerCapabilities,
 };
 pub use lists::{List, ListPage};
+pub use task::{MAX_TASK_ID, TASKS, TaskState, TaskStatus};
 pub use tools::{
     Dropped, Hints, Judged, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, ToolDef, Transport,
     judge_tools,

@@ -65,6 +65,7 @@ pub(super) fn tool(
             param_headers,
             is_error: if entry.effect == *effect { entry.is_error } else { IsError::Executed },
             asks_after_acting: entry.asks_after_acting,
+            tasks: entry.tasks,
             meta_key: entry.meta_key.clone(),
         }),
         schema,

@@ -51,6 +51,7 @@ pub struct Entry {
     pub write: WritePolicy,
     pub is_error: IsError,
     pub asks_after_acting: bool,
+    pub tasks: bool,
     pub meta_key: Option<Arc<str>>,
 }
 

@@ -327,7 +327,7 @@ fn a_quarantined_tool_is_hidden_from_all_and_known_to_those_who_may_call_it() {
 #[test]
 fn everything_an_entry_says_arrives_in_the_tool() {
     let base = policy(
-        "  s:\n    url: https://s.example/mcp\n    profile: internal_rpc\n    tools:\n      \"send*\":\n        timeout: { total: 12s }\n        breaker: { probe: discover, is_error: bad }\n        rate_limit: { rate: 5/s, burst: 7, per: agent }\n        bulkhead: 3\n        weight: 2\n        volatile: [/id]\n        alternatives: [send_b]\n        cost: 0.01 USD\n        fuse: { same_results: 9 }\n        result: { format: text, max: 1KiB }\n        write: { identical: refuse, is_error: unknown, on_input_required: unknown, idempotency: { mode: meta, name: example.com/k, window: 1h } }",
+        "  s:\n    url: https://s.example/mcp\n    profile: internal_rpc\n    tools:\n      \"send*\":\n        timeout: { total: 12s }\n        breaker: { probe: discover, is_error: bad }\n        rate_limit: { rate: 5/s, burst: 7, per: agent }\n        bulkhead: 3\n        weight: 2\n        volatile: [/id]\n        tasks: use\n        alternatives: [send_b]\n        cost: 0.01 USD\n        fuse: { same_results: 9 }\n        result: { format: text, max: 1KiB }\n        write: { identical: refuse, is_error: unknown, on_input_required: unknown, idempotency: { mode: meta, name: example.com/k, window: 1h } }",
         "  default: { allow: [send_a] }",
     );
     let bound = bind(&base, &of(vec![plain("send_a"), plain("send_b")]));
@@ -345,7 +345,7 @@ fn everything_an_entry_says_arrives_in_the_tool() {
     assert_eq!((tool.bulkhead, tool.weight, tool.cost), (3, 2, Some(10_000)));
     assert_eq!((tool.volatile.len(), tool.alternatives[0].as_str()), (1, "send_b"));
     assert_eq!((tool.result.max, tool.result.json, mcp.format_written), (1024, false, true));
-    assert!(mcp.asks_after_acting);
+    assert!(mcp.asks_after_acting && mcp.tasks);
     assert_eq!(mcp.is_error, crate::policy::snapshot::IsError::Unknown);
     assert_eq!(mcp.meta_key.as_deref(), Some("example.com/k"));
     assert!(

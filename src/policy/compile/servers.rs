@@ -277,6 +277,7 @@ fn entry(
         write: if tool.effect() == Effect::Write { write(&tool.write) } else { write(&None) },
         is_error: written.and_then(|w| get(&w.is_error)).unwrap_or(IsError::Executed),
         asks_after_acting: written.and_then(|w| get(&w.unknown_on_input)).unwrap_or(false),
+        tasks: get(&tool.tasks).unwrap_or(false),
         meta_key: written.and_then(|write| remedies::meta_key(&write.idempotency)),
     }
 }

@@ -314,8 +314,7 @@ impl Tool {
     pub(super) fn of_server(f: &mut Fields<'_>) -> Self {
         let description = f.optional("description", DESCRIPTION);
         let entry = Self { description, ..Self::rules(f) };
-        f.absent("tasks");
-        entry
+        Self { tasks: f.optional("tasks", choice!("ignore", "use")), ..entry }
     }
 
     /// What a tool obeys wherever its calls go.
@@ -343,6 +342,7 @@ impl Tool {
             proxy: None,
             result: f.optional("result", Record { name: "result", fields: ToolResult::fields }),
             write: f.optional("write", Record { name: "write", fields: Write::fields }),
+            tasks: None,
         };
         f.absent("cache");
         tool

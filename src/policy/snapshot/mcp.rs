@@ -134,6 +134,8 @@ pub struct McpTool {
     pub is_error: IsError,
     /// `write.on_input_required: unknown`.
     pub asks_after_acting: bool,
+    /// `tasks: use`: the server may answer a call with a task, which is followed.
+    pub tasks: bool,
     /// `write.idempotency: { mode: meta, name }`.
     pub meta_key: Option<Arc<str>>,
 }

@@ -37,5 +37,6 @@ mod sessions;
 mod slow;
 mod stdio;
 mod subscriptions;
+mod tasks;
 mod whole;
 mod wires;

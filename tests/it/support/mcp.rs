@@ -347,8 +347,11 @@ impl ScriptedServer {
                 let meta = &params["_meta"];
                 let version = meta["io.modelcontextprotocol/protocolVersion"].as_str();
                 let name = params["name"].as_str().or(params["uri"].as_str());
-                let wants_name =
-                    matches!(seen.method(), "tools/call" | "resources/read" | "prompts/get");
+                let name = name.or(params["taskId"].as_str());
+                let wants_name = matches!(
+                    seen.method(),
+                    "tools/call" | "resources/read" | "prompts/get" | "tasks/get" | "tasks/cancel"
+                );
                 let sound = version == seen.header("mcp-protocol-version")
                     && seen.header("mcp-method") == Some(seen.method())
                     && (!wants_name || seen.header("mcp-name") == name)

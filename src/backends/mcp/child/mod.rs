@@ -125,7 +125,10 @@ impl ChildLink {
         let Open { process, met } = self.opened().await?;
         let params = match met.revision.era() {
             Era::Modern => {
-                let declared = self.0.declares.declared(Era::Modern);
+                let mut declared = self.0.declares.declared(Era::Modern);
+                if wire.tasks {
+                    handshake::declare_tasks(&mut declared);
+                }
                 handshake::modern(wire.params, met.revision, &declared)
             }
             Era::Legacy => wire.params,

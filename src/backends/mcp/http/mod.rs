@@ -104,7 +104,10 @@ impl HttpLink {
         let id = generation.next_id();
         let params = match modern {
             true => {
-                let declared = self.declares().declared(Era::Modern);
+                let mut declared = self.declares().declared(Era::Modern);
+                if wire.tasks {
+                    handshake::declare_tasks(&mut declared);
+                }
                 handshake::modern(wire.params, opened.met.revision, &declared)
             }
             false => wire.params,

@@ -192,6 +192,7 @@ impl Call {
             gate: self.gate.as_ref(),
             progress: None,
             inbound: &self.ear,
+            tasks: false,
             cancelled: &self.cancelled,
         };
         link.request(wire).await
