@@ -1,7 +1,7 @@
 //! The one JSON parser for untrusted bytes (RFC 8259, with what it leaves open closed).
 //!
-//! Refused, each with its place: duplicate member names (also in escaped spelling), trailing bytes, nesting and
-//! length over the limits, `NaN` and its kin, member names that serde_json keeps for itself. Numbers keep their
+//! Refused, each with its place: duplicate member names (also in escaped spelling), trailing bytes, nesting,
+//! length and number of values over the limits, `NaN` and its kin, member names that serde_json keeps for itself. Numbers keep their
 //! digits and members their order, so that what was validated can be written out again as it was.
 
 pub mod object;
@@ -23,6 +23,11 @@ pub const MAX_DEPTH: usize = 120;
 const MAX_NUMBER: usize = 400;
 /// Member names with this beginning are serde_json's private spelling of numbers and raw text.
 const PRIVATE: &str = "$serde_json::private::";
+/// Values in one text, nested ones counted. A value costs about 100 bytes once it is read, however short it was:
+/// two bytes of `0,` are fifty times that.
+pub const MAX_VALUES: usize = 1 << 18;
+/// The same for a list of an MCP server, a page of which may hold thousands of tools with their schemas.
+pub const MAX_LIST_VALUES: usize = 1 << 21;
 /// Characters of a place that a fault tells; names may be as long as the text.
 const MAX_PLACE: usize = 200;
 
@@ -35,14 +40,20 @@ pub struct Limits {
     pub depth: usize,
     /// Refuse numbers that a double cannot hold even roughly: `1e999`, `1e-400`.
     pub double_range: bool,
+    /// Most values, nested ones counted.
+    pub values: usize,
 }
 
 impl Limits {
     pub fn arguments(bytes: usize, depth: usize) -> Self {
-        Self { bytes, depth: depth.min(MAX_DEPTH), double_range: true }
+        Self { bytes, depth: depth.min(MAX_DEPTH), double_range: true, values: MAX_VALUES }
     }
     pub fn answer(bytes: usize) -> Self {
-        Self { bytes, depth: MAX_DEPTH, double_range: false }
+        Self { bytes, depth: MAX_DEPTH, double_range: false, values: MAX_VALUES }
+    }
+    /// A list of an MCP server, or what is made of one.
+    pub fn list(bytes: usize) -> Self {
+        Self { values: MAX_LIST_VALUES, ..Self::answer(bytes) }
     }
 }
 
@@ -52,6 +63,8 @@ pub enum Kind {
     Empty,
     TooLong,
     TooDeep,
+    /// More values than the bound.
+    TooMany,
     DuplicateKey,
     PrivateKey,
     NumberRange,
@@ -103,6 +116,7 @@ pub fn parse(text: &[u8], limits: Limits) -> Result<Value, JsonFault> {
         found: std::cell::RefCell::new(None),
         path: std::cell::RefCell::new(String::new()),
         exponents: std::cell::Cell::new(false),
+        values: std::cell::Cell::new(limits.values),
     };
     let mut reader = serde_json::Deserializer::from_slice(text);
     let parsed = Node { walk: &walk, depth: 0 }.deserialize(&mut reader);
@@ -136,6 +150,8 @@ struct Walk {
     path: std::cell::RefCell<String>,
     /// A number with an exponent was met: only those are spelt otherwise by the parser.
     exponents: std::cell::Cell<bool>,
+    /// Values that may still come.
+    values: std::cell::Cell<usize>,
 }
 
 impl Walk {
@@ -236,6 +252,11 @@ impl Node<'_> {
 impl<'de> DeserializeSeed<'de> for Node<'_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        let Some(left) = self.walk.values.get().checked_sub(1) else {
+            let message = format!("more than {} values", self.walk.limits.values);
+            return Err(self.walk.refuse(Kind::TooMany, message));
+        };
+        self.walk.values.set(left);
         deserializer.deserialize_any(self)
     }
 }

@@ -164,7 +164,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 fn members(bytes: &[u8]) -> Result<Map<String, Value>, Problem> {
-    let limits = Limits { bytes: MAX_BODY, depth: MAX_DEPTH, double_range: true };
+    let limits = Limits::arguments(MAX_BODY, MAX_DEPTH);
     match strict_json::parse(bytes, limits) {
         Ok(Value::Object(members)) => Ok(members),
         Ok(_) => Err(Problem::invalid("the body must be one JSON object")),

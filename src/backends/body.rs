@@ -7,6 +7,7 @@ use flate2::write::MultiGzDecoder;
 use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 
+use super::room::Place;
 use crate::egress::AnswerBody;
 
 /// How reading ended.
@@ -36,6 +37,8 @@ pub(super) async fn read(mut body: AnswerBody, headers: &HeaderMap, limit: usize
     } else {
         Sink::Plain(Bounded::new(limit))
     };
+    let most = most(&body, gzip, limit);
+    let mut place = Place::default();
     let mut empty = true;
     while let Some(chunk) = body.next().await {
         let chunk = match chunk {
@@ -43,6 +46,7 @@ pub(super) async fn read(mut body: AnswerBody, headers: &HeaderMap, limit: usize
             Err(why) => return BodyEnd::Cut(why),
         };
         empty &= chunk.is_empty();
+        place.wait(sink.held() + chunk.len(), most).await;
         if let Err(error) = sink.write(&chunk) {
             return ended(&error);
         }
@@ -55,6 +59,12 @@ pub(super) async fn read(mut body: AnswerBody, headers: &HeaderMap, limit: usize
         Ok(bytes) => BodyEnd::Whole(bytes.into()),
         Err(error) => ended(&error),
     }
+}
+
+/// The longest that this answer may become, decoded.
+fn most(body: &AnswerBody, gzip: bool, limit: usize) -> usize {
+    let told = if !gzip && body.length_is_known() { body.expected() } else { u64::MAX };
+    usize::try_from(told).unwrap_or(usize::MAX).min(limit)
 }
 
 fn ended(error: &io::Error) -> BodyEnd {
@@ -91,6 +101,13 @@ impl Sink {
         match self {
             Sink::Plain(bounded) => bounded.write_all(chunk),
             Sink::Gzip(decoder) => decoder.write_all(chunk),
+        }
+    }
+
+    fn held(&self) -> usize {
+        match self {
+            Sink::Plain(bounded) => bounded.bytes.len(),
+            Sink::Gzip(decoder) => decoder.get_ref().bytes.len(),
         }
     }
 

@@ -8,6 +8,7 @@ pub mod http;
 mod key;
 pub mod mcp;
 pub mod proxy;
+mod room;
 mod template;
 
 use std::pin::Pin;

@@ -186,7 +186,7 @@ fn fault_of(fault: &JsonFault) -> Fault {
         Kind::DuplicateKey => "each member once",
         Kind::Trailing => "nothing after the object",
         Kind::Truncated => "a complete JSON object; the text is truncated",
-        Kind::TooDeep | Kind::TooLong => "less",
+        Kind::TooDeep | Kind::TooLong | Kind::TooMany => "less",
         Kind::NumberRange => "a number that a double can hold",
         Kind::PrivateKey => "another member name",
         Kind::Empty | Kind::Syntax => "one JSON object",

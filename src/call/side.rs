@@ -25,6 +25,9 @@ pub struct Side {
     pub capabilities: Arc<Value>,
     /// Members of `_meta` that may go on to a server; ours and the protocol's own are taken out.
     pub meta: Arc<Map<String, Value>>,
+    /// `params` as the agent shaped them, where it wrote more than a call needs, or in another order: `null` stands for
+    /// what is written anew.
+    pub params: Option<Arc<Map<String, Value>>>,
     /// `Mcp-Param-*` fields of the request that no schema of ours knows: name without prefix, value as sent.
     pub param_headers: Arc<[(String, String)]>,
     /// The level from which on the agent wants a server's log messages. `None` = none.
@@ -50,6 +53,7 @@ impl Default for Side {
             modern: false,
             capabilities: Arc::new(Value::Object(Map::new())),
             meta: Arc::default(),
+            params: None,
             param_headers: Arc::from([]),
             log_level: None,
             progress: false,

@@ -90,7 +90,7 @@ fn shown(view: &RunView) -> Vec<u8> {
 /// The text members of a small body; nothing else may stand in it. An absent body is an empty one.
 fn texts<const N: usize>(body: &[u8], names: [&str; N]) -> Result<[Option<String>; N], Problem> {
     let mut found = [const { None }; N];
-    let limits = Limits { bytes: BODY_BYTES, depth: 4, double_range: true };
+    let limits = Limits::arguments(BODY_BYTES, 4);
     let members = match strict_json::parse(body, limits) {
         Ok(Value::Object(members)) => members,
         Ok(_) => return Err(Problem::invalid("the body must be one JSON object")),

@@ -292,6 +292,7 @@ fn not_json(fault: &JsonFault) -> Fault {
         Kind::Empty | Kind::Trailing | Kind::Truncated | Kind::Syntax => PARSE_ERROR,
         Kind::TooLong
         | Kind::TooDeep
+        | Kind::TooMany
         | Kind::DuplicateKey
         | Kind::PrivateKey
         | Kind::NumberRange => INVALID_REQUEST,

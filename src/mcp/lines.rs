@@ -68,6 +68,11 @@ impl Lines {
         if self.failed { Err(self.fail()) } else { Ok(lines) }
     }
 
+    /// Bytes that are held of a line that has not ended.
+    pub fn held(&self) -> usize {
+        self.open.len()
+    }
+
     /// Whether a line has begun that has not ended: at the end of the stream it is cut off and no message.
     pub fn is_mid_line(&self) -> bool {
         !self.open.is_empty()

@@ -130,6 +130,11 @@ impl Decoder {
         Ok(events)
     }
 
+    /// Bytes that are held of an event that is not whole yet.
+    pub fn held(&self) -> usize {
+        self.line.len() + self.data.len()
+    }
+
     /// The id of the last event that named one; empty means none.
     pub fn last_event_id(&self) -> &str {
         &self.id

@@ -32,7 +32,7 @@ pub fn pin_of(definition: &Value) -> String {
 
 /// Reads `{"apiVersion": "checkrein/v1", "kind": "Pins", "tools": {own name: hash}}`. The error is a phrase about it.
 pub fn parse(bytes: &[u8]) -> Result<BTreeMap<String, String>, String> {
-    let value = strict_json::parse(bytes, Limits::answer(MAX_BYTES))
+    let value = strict_json::parse(bytes, Limits::list(MAX_BYTES))
         .map_err(|fault| format!("is not JSON: {fault}"))?;
     let says = |key: &str, word: &str| value.get(key).and_then(Value::as_str) == Some(word);
     if !says("apiVersion", FORM) || !says("kind", "Pins") {

@@ -39,6 +39,19 @@ fn ambiguous_or_broken_text_is_refused_with_its_place() {
 }
 
 #[test]
+fn a_short_text_of_very_many_values_is_refused_before_it_is_large() {
+    let few = Limits { values: 4, ..limits() };
+    assert!(parse(b"[1,2,3]", few).is_ok(), "the array counts");
+    let fault = parse(b"[1,2,3,4]", few).expect_err("five");
+    assert_eq!((fault.kind, fault.at.as_str()), (Kind::TooMany, "/3"));
+    assert_eq!(parse(br#"{"a":{"b":[{}]},"c":1}"#, few).expect_err("five").kind, Kind::TooMany);
+    let many = format!("[{}0]", "0,".repeat(MAX_VALUES));
+    let fault = parse(many.as_bytes(), Limits::answer(many.len())).expect_err("too many");
+    assert_eq!(fault.kind, Kind::TooMany);
+    assert!(parse(many.as_bytes(), Limits::list(many.len())).is_ok(), "a page of tools may");
+}
+
+#[test]
 fn digits_and_order_are_kept() {
     for text in [
         r#"{"z":9007199254740993,"a":1.10,"m":18446744073709551615,"n":-0,"k":1.0}"#,

@@ -232,11 +232,15 @@ impl Inner {
         let keyed = key.and_then(|key| key.in_arguments(arguments.tree()));
         let tree = keyed.as_ref().unwrap_or(arguments.tree());
         let tree = if tree.is_null() { json!({}) } else { tree.clone() };
-        let mut params = Map::new();
+        let meta = self.meta(call, mcp, caller)?;
+        // Shaped as the agent shaped it; what is new to that comes last.
+        let shape = call.side.as_deref().and_then(|side| side.params.as_deref());
+        let mut params = shape.cloned().unwrap_or_default();
         params.insert("name".into(), Value::String(mcp.own_name.to_string()));
         params.insert("arguments".into(), tree);
-        let meta = self.meta(call, mcp, caller)?;
-        if !meta.is_empty() {
+        if meta.is_empty() {
+            params.shift_remove("_meta");
+        } else {
             params.insert("_meta".into(), Value::Object(meta));
         }
         Ok(params)

@@ -118,7 +118,7 @@ impl Pins for FilePins {
 
 fn read(text: &[u8]) -> io::Result<BTreeMap<String, Pinned>> {
     let bad = || io::Error::new(io::ErrorKind::InvalidData, format!("{FILE} is not what we wrote"));
-    let tree = strict_json::parse(text, Limits::answer(MAX_FILE)).map_err(|_| bad())?;
+    let tree = strict_json::parse(text, Limits::list(MAX_FILE)).map_err(|_| bad())?;
     let servers = tree.as_object().ok_or_else(bad)?;
     let mut all = BTreeMap::new();
     for (server, tools) in servers {

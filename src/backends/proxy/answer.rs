@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue};
 
 use super::blot::Blotter;
 use crate::backends::classify;
+use crate::backends::room::Place;
 use crate::call::{ByteSource, Effect, Failed, Verdict};
 use crate::egress::AnswerBody;
 use crate::policy::snapshot::Upstream;
@@ -61,6 +62,9 @@ pub(super) async fn read(mut body: AnswerBody, limit: usize) -> Result<Option<By
     if body.expected() > limit as u64 {
         return Ok(None);
     }
+    let told = if body.length_is_known() { body.expected() } else { u64::MAX };
+    let most = usize::try_from(told).unwrap_or(usize::MAX).min(limit);
+    let mut place = Place::default();
     let mut first = Bytes::new();
     let mut whole = BytesMut::new();
     while let Some(chunk) = body.next().await {
@@ -68,6 +72,7 @@ pub(super) async fn read(mut body: AnswerBody, limit: usize) -> Result<Option<By
         if first.len() + whole.len() + chunk.len() > limit {
             return Ok(None);
         }
+        place.wait(first.len() + whole.len() + chunk.len(), most).await;
         if first.is_empty() && whole.is_empty() {
             first = chunk;
             continue;

@@ -145,7 +145,7 @@ impl Bridge {
     }
 
     async fn take(self: &Arc<Self>, line: Bytes) {
-        match jsonrpc::parse(&line, Limits::answer(line.len())) {
+        match jsonrpc::parse(&line, Limits::list(line.len())) {
             Err(fault) => self.refuse(fault.id.as_ref(), fault.code, &fault.message),
             Ok(Message::Request(request)) if request.method == "initialize" => {
                 self.initialize(&request, line).await;
@@ -206,7 +206,7 @@ impl Bridge {
         let response = self.client.send("POST", &[], line.clone()).await?;
         let id = text_of(response.headers(), SESSION_ID);
         let answer = whole(response).await?;
-        let message = jsonrpc::parse(&answer, Limits::answer(answer.len()));
+        let message = jsonrpc::parse(&answer, Limits::list(answer.len()));
         let version = match &message {
             Ok(Message::Response(response)) => response.result.get("protocolVersion"),
             Ok(Message::Request(_) | Message::Notification(_) | Message::Error(_)) | Err(_) => None,
@@ -352,7 +352,7 @@ impl Bridge {
 
     /// An answer as it is; an error that names no request is this request's.
     fn pass(&self, id: &Id, answer: &[u8]) {
-        match jsonrpc::parse(answer, Limits::answer(answer.len())) {
+        match jsonrpc::parse(answer, Limits::list(answer.len())) {
             Ok(Message::Error(error)) if error.id.is_none() => {
                 let data = error.data.as_ref();
                 self.say(&write_error(Some(id), error.code, &error.message, data));
@@ -436,7 +436,7 @@ fn is_stream(headers: &HeaderMap) -> bool {
 }
 
 fn is_answer_to(id: &Id, message: &[u8]) -> bool {
-    match jsonrpc::parse(message, Limits::answer(message.len())) {
+    match jsonrpc::parse(message, Limits::list(message.len())) {
         Ok(Message::Response(response)) => response.id == *id,
         Ok(Message::Error(error)) => error.id.as_ref() == Some(id),
         Ok(Message::Request(_) | Message::Notification(_)) | Err(_) => false,

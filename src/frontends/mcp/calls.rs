@@ -56,6 +56,7 @@ impl Mcp {
             name: asked.name,
             payload: self.payload(asked.arguments),
         };
+        call.said.shape = asked.shape().map(Arc::new);
         let (mut continuation, mut shown) = (None, 0);
         if asking.modern() {
             let (state, responses) = (asked.request_state, asked.input_responses);
@@ -297,6 +298,7 @@ pub(super) fn side(
         modern: asking.modern(),
         capabilities: asking.capabilities.clone(),
         meta: Arc::new(said.passed.clone()),
+        params: said.shape.clone(),
         param_headers: asking.param_headers.clone(),
         log_level: asking.log_level.clone(),
         progress: line.as_ref().is_some_and(|line| line.token.is_some()),

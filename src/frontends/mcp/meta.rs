@@ -21,6 +21,8 @@ pub(super) struct Said {
     pub(super) caller_key: Option<CallerKey>,
     /// Goes on to a server.
     pub(super) passed: Map<String, Value>,
+    /// `params` of a call of a tool as they were shaped, where that is not the usual way.
+    pub(super) shape: Option<std::sync::Arc<Map<String, Value>>>,
 }
 
 /// Reads it. What stands in `_meta` and in the head must be the same; nothing is guessed.
@@ -55,6 +57,7 @@ pub(super) fn read(asking: &Asking, meta: Option<&Map<String, Value>>) -> Result
         timeout: agreed(TIMEOUT_MS, &asking.timeout, timeout)?,
         caller_key: agreed(IDEMPOTENCY_KEY, &asking.caller_key, key)?,
         passed,
+        shape: None,
     })
 }
 

@@ -59,6 +59,35 @@ pub struct CallParams<'p> {
     /// `_meta.progressToken` where it is a string or a number; anything else asks for no progress.
     pub progress_token: Option<&'p Value>,
     pub meta: Option<&'p Map<String, Value>>,
+    /// All of it.
+    pub params: &'p Map<String, Value>,
+}
+
+/// Members that every hop writes itself, in the order in which it does so.
+const OF_EVERY_HOP: [&str; 3] = ["name", "arguments", "_meta"];
+/// Members that only some calls have, and whose meaning ends here (2026-07-28, `CallToolRequestParams`; `task` is of
+/// 2025-11-25).
+const OF_THIS_HOP: [&str; 3] = ["inputResponses", "requestState", "task"];
+
+impl CallParams<'_> {
+    /// What was sent, as far as it is to be sent on: all members in their order, those that no revision knows with their
+    /// values, and `null` where every hop writes its own. `None`: it is what every hop writes, and no more.
+    pub fn shape(&self) -> Option<Map<String, Value>> {
+        let kept = || self.params.iter().filter(|(name, _)| !OF_THIS_HOP.contains(&name.as_str()));
+        let place = |name: &str| OF_EVERY_HOP.iter().position(|known| *known == name);
+        let mut last = None;
+        let usual = kept().all(|(name, _)| {
+            let here = place(name);
+            let rises = here.is_some() && here > last;
+            last = here;
+            rises
+        });
+        let of = |(name, value): (&String, &Value)| {
+            let value = if place(name).is_some() { Value::Null } else { value.clone() };
+            (name.clone(), value)
+        };
+        (!usual).then(|| kept().map(of).collect())
+    }
 }
 
 impl<'p> CallParams<'p> {
@@ -78,6 +107,7 @@ impl<'p> CallParams<'p> {
             request_state: string(params, "requestState")?,
             progress_token: meta.and_then(|meta| progress_token(meta.get("progressToken")?)),
             meta,
+            params,
         })
     }
 }

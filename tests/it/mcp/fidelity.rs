@@ -67,6 +67,18 @@ impl Line {
 
     /// Calls a tool, and what the server got of it and the agent got back.
     async fn call(&self, effect: Effect, x: &str, meta: &Value, does: Does) -> (Value, Value) {
+        self.call_shaped(effect, x, meta, &[], does).await
+    }
+
+    /// The same with members of `params` that no revision knows, before and after those that one does.
+    async fn call_shaped(
+        &self,
+        effect: Effect,
+        x: &str,
+        meta: &Value,
+        more: &[(String, String)],
+        does: Does,
+    ) -> (Value, Value) {
         let n = self.calls.fetch_add(1, Ordering::Relaxed);
         let (name, arguments) = match effect {
             Effect::Read => ("look", format!(r#"{{"x":{x}}}"#)),
@@ -75,8 +87,16 @@ impl Line {
         };
         self.server.forget_seen();
         self.server.script(name, [does]);
-        let mut params = parsed(&format!(r#"{{"name":"{name}","arguments":{arguments}}}"#));
-        params["_meta"] = meta.clone();
+        let (before, after) = more.split_at(more.len() / 2);
+        let texts = |more: &[(String, String)]| -> Vec<String> {
+            more.iter().map(|(name, value)| format!("{}:{value}", json!(name))).collect()
+        };
+        let mut members = texts(before);
+        members.push(format!(r#""arguments":{arguments}"#));
+        members.push(format!(r#""_meta":{meta}"#));
+        members.extend(texts(after));
+        members.push(format!(r#""name":"{name}""#));
+        let params = parsed(&format!("{{{}}}", members.join(",")));
         let run = format!("run-{n}");
         let got = match self.agent_modern {
             true => {
@@ -196,7 +216,9 @@ fn members(value: impl Strategy<Value = String>) -> impl Strategy<Value = String
 }
 
 /// Arguments; own `_meta` members of the agent; the result's own parts, in any order.
-fn cases() -> impl Strategy<Value = (String, String, Vec<String>, bool)> {
+type Case = (String, String, Vec<(String, String)>, Vec<String>, bool);
+
+fn cases() -> impl Strategy<Value = Case> {
     let parts = (text(false), text(false), text(false), text(false)).prop_map(|(a, b, c, d)| {
         vec![
             format!(r#""content":[{{"type":"text","text":"x","x-block":{a}}},{{"type":"hologram","z":{b}}}]"#),
@@ -206,12 +228,14 @@ fn cases() -> impl Strategy<Value = (String, String, Vec<String>, bool)> {
         ]
     });
     let parts = parts.prop_shuffle();
-    (text(true), members(text(true)), parts, any::<bool>())
+    let more = prop::collection::btree_map("x-[a-z]{1,4}|\\PC{3}", text(true), 0..4);
+    let more = more.prop_map(|more| more.into_iter().collect());
+    (text(true), members(text(true)), more, parts, any::<bool>())
 }
 
 fn check(line: &Arc<Line>, runtime: &tokio::runtime::Runtime, cases_of: u32) {
     let mut runner = TestRunner::new(Config { cases: cases_of, ..Config::default() });
-    let ran = runner.run(&cases(), |(x, own, parts, write)| {
+    let ran = runner.run(&cases(), |(x, own, more, parts, write)| {
         let mut parts = parts;
         if line.server_modern {
             parts.push(r#""resultType":"complete""#.to_owned());
@@ -222,8 +246,19 @@ fn check(line: &Arc<Line>, runtime: &tokio::runtime::Runtime, cases_of: u32) {
         let meta = parsed(&format!(r#"{{"example.com/own":{own}}}"#));
         let effect = if write { Effect::Write } else { Effect::Read };
         runtime.block_on(async {
-            let (params, result) =
-                line.call(effect, &x, &meta, Does::ResultText(given.clone())).await;
+            let does = Does::ResultText(given.clone());
+            let (params, result) = line.call_shaped(effect, &x, &meta, &more, does).await;
+            let names: Vec<&String> = params.as_object().expect("an object").keys().collect();
+            let (before, after) = more.split_at(more.len() / 2);
+            let own = ["arguments".to_owned(), "_meta".to_owned()];
+            let asked = before.iter().map(|(name, _)| name).chain(&own);
+            let name = "name".to_owned();
+            let asked: Vec<&String> =
+                asked.chain(after.iter().map(|(name, _)| name)).chain([&name]).collect();
+            assert_eq!(names, asked, "in the order of the agent");
+            for (name, value) in &more {
+                assert_eq!(params[name].to_string(), parsed(value).to_string(), "{name}");
+            }
             let sent = without_hop(params);
             assert_eq!(sent["_meta"].to_string(), meta.to_string(), "the agent's own words");
             let mut got = without_hop(result);

@@ -143,3 +143,44 @@ async fn a_tool_that_is_not_exposed_or_is_tightened_is_told_once_in_the_log() {
         assert_eq!(process.log().matches(words).count(), 1, "{}", process.log());
     }
 }
+
+#[tokio::test]
+async fn bb_many_long_answers_at_once_wait_for_room_and_all_come() {
+    // Of each, more than half of what an answer may have; at once, four times what there is room for.
+    const CALLS: usize = 48;
+    let long = "x".repeat(3 << 20);
+    let long = format!(
+        "data: {{\"jsonrpc\":\"2.0\",\"result\":{{\"content\":[{{\"type\":\"text\",\"text\":\"{long}\"}}]}},\n"
+    );
+    let long: &'static str = long.leak();
+    let server = ScriptedServer::legacy("2025-11-25", vec![tool("look", json!({"n": {}}))]).await;
+    let mut stand = stands("srv", &server);
+    stand.writes = Vec::new();
+    stand.keys = "timeout: { connect: 5s, first_byte: 60s, total: 60s }\n    bulkhead: 64";
+    stand.own = "bulkhead: 64";
+    let policy = policy(&[stand]).replace("DIR/b", "TOKEN_B");
+    let gateway = Process::start(&policy, &[]).await;
+    let listed = async || http::get(gateway.data, "/v1/tools").await.text().contains("look");
+    wait_for("the tool", 5 * S, listed).await;
+    let before = gateway.resident();
+    // All but the last bytes of each, until the test says so.
+    let stream = Does::Stream(vec![Piece::Raw(long), Piece::Held, Piece::Id]);
+    server.script("look", (0..CALLS).map(|_| stream.clone()));
+    let calls = (0..CALLS).map(|n| {
+        let (to, body) = (gateway.data, format!(r#"{{"n":{n}}}"#));
+        tokio::spawn(async move {
+            let json = [("content-type", "application/json")];
+            http::request(to, "POST", "/v1/tools/look", &json, body.as_bytes()).await
+        })
+    });
+    let calls: Vec<_> = calls.collect();
+    wait_for("all calls", 30 * S, async || server.of("tools/call").len() == CALLS).await;
+    server.go();
+    for call in calls {
+        let got = call.await.expect("an answer");
+        assert_eq!(got.status, 200, "{}", &got.text()[..got.text().len().min(500)]);
+        assert!(got.text().contains("xxxx"));
+    }
+    let grown = gateway.peak().saturating_sub(before);
+    assert!(grown < 120 << 20, "{} MiB more than before", grown >> 20);
+}

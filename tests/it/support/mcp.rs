@@ -49,6 +49,8 @@ pub enum Piece {
     Comment,
     Raw(&'static str),
     Wait(Duration),
+    /// The end of an event that began with [`Piece::Raw`]: the request's id, as the last member.
+    Id,
     /// Until the test says so.
     Held,
     /// What a listen asked for is promised to it.
@@ -531,6 +533,7 @@ impl ScriptedServer {
                 Piece::Prime(name, retry) => format!("id: {name}\nretry: {retry}\ndata:\n\n"),
                 Piece::Comment => ": still here\n\n".into(),
                 Piece::Raw(text) => text.into(),
+                Piece::Id => format!("data: \"id\":{id}}}\n\n"),
                 Piece::Wait(time) => {
                     tokio::time::sleep(time).await;
                     continue;

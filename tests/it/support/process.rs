@@ -132,6 +132,15 @@ impl Process {
         text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("pages") * 4096
     }
 
+    /// The most memory that was ever resident, bytes.
+    pub fn peak(&self) -> usize {
+        let text =
+            std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+        let kib = line.trim().trim_end_matches(" kB").parse::<usize>();
+        kib.expect("a number") * 1024
+    }
+
     pub fn open_files(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("it runs").count()
     }

@@ -24,7 +24,11 @@ impl Process {
     /// One line of its stdout. Never waits.
     pub(super) fn hear(self: &Arc<Self>, line: &[u8]) {
         let limit = MAX_LINE.max(self.nursery.response_bytes());
-        match lines::read(line, Limits::answer(limit)) {
+        let limits = match self.pending.has_list() {
+            true => Limits::list(limit),
+            false => Limits::answer(limit),
+        };
+        match lines::read(line, limits) {
             lines::Line::Noise => self.unread(line, limit),
             lines::Line::Broken(fault) => {
                 let id = fault.id.as_ref().and_then(Id::as_u64);
@@ -55,7 +59,7 @@ impl Process {
     /// is too deep in it; any other answer is none, and who waits for it hears so now.
     fn unread(&self, line: &[u8], limit: usize) {
         let Cow::Owned(shallow) = shallow(line, MAX_DEPTH) else { return self.noise(line) };
-        match lines::read(&shallow, Limits::answer(limit)) {
+        match lines::read(&shallow, Limits::list(limit)) {
             lines::Line::Message(Message::Response(response)) => {
                 let id = response.id.as_u64();
                 let answered = match self.pending.is_list(id) {

@@ -144,6 +144,11 @@ impl Pending {
         id.and_then(|id| self.lock().waiting.get(&id).map(|one| one.list)).unwrap_or(false)
     }
 
+    /// Whether any list is waited for.
+    pub(super) fn has_list(&self) -> bool {
+        self.lock().waiting.values().any(|one| one.list)
+    }
+
     /// The one call that waits, where it is one.
     pub(super) fn only(&self) -> Option<Arc<dyn Inbound>> {
         let table = self.lock();

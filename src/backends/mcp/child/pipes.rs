@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use super::line::Line;
 use super::nursery::Nursery;
 use super::tail::Tail;
+use crate::backends::room::{FREE, Place};
 use crate::mcp::lines::Lines;
 
 /// Longest line of a child that is not an answer to a tool's call.
@@ -26,6 +27,8 @@ pub(super) enum Ended {
     /// The child closed its end.
     Closed,
     TooLong(usize),
+    /// It began a long line and does not go on with it.
+    HalfLine,
     /// It takes no more.
     Stuck,
 }
@@ -38,10 +41,17 @@ pub(super) async fn read(
 ) -> Ended {
     let mut lines = Lines::new(limit);
     let mut piece = vec![0; PIECE];
+    let mut place = Place::default();
     loop {
-        let read = match stdout.read(&mut piece).await {
-            Ok(0) | Err(_) => return Ended::Closed,
-            Ok(read) => read,
+        // A long line holds room that others wait for.
+        match lines.held() {
+            ..=FREE => place.leave(),
+            held => place.wait(held, limit).await,
+        }
+        let read = match place.patiently(stdout.read(&mut piece)).await {
+            Some(Ok(0) | Err(_)) => return Ended::Closed,
+            Some(Ok(read)) => read,
+            None => return Ended::HalfLine,
         };
         match lines.push(piece.get(..read).unwrap_or_default()) {
             Ok(whole) => whole.iter().for_each(|line| heard(line)),

@@ -205,11 +205,12 @@ impl Process {
             () = self.kill.cancelled() => Why::Killed,
             () = tasks.reading.over.cancelled() => match tasks.reading.how.get() {
                 Some(Ended::TooLong(limit)) => Why::TooLong(*limit),
+                Some(Ended::HalfLine) => Why::HalfLine,
                 Some(Ended::Closed | Ended::Stuck) | None => Why::Closed,
             },
             () = tasks.writing.over.cancelled() => match tasks.writing.how.get() {
                 Some(Ended::Stuck) => Why::Stuck,
-                Some(Ended::Closed | Ended::TooLong(_)) | None => Why::Deaf,
+                Some(Ended::Closed | Ended::TooLong(_) | Ended::HalfLine) | None => Why::Deaf,
             },
             _ = child.wait() => Why::Exited,
             () = unwanted => Why::Unwanted,
@@ -222,6 +223,7 @@ impl Process {
             Why::Unwanted => "it was no longer needed".to_owned(),
             Why::Killed => self.killed.get().cloned().unwrap_or_default(),
             Why::TooLong(limit) => format!("it wrote a line longer than {limit} bytes"),
+            Why::HalfLine => "it stopped in the middle of a line".to_owned(),
             Why::Closed | Why::Exited => "its process ended".to_owned(),
             Why::Deaf => "it closed its stdin".to_owned(),
             Why::Stuck => "it reads no more of what it is sent".to_owned(),
@@ -271,6 +273,7 @@ enum Why {
     Unwanted,
     Killed,
     TooLong(usize),
+    HalfLine,
     /// Stdout ended.
     Closed,
     /// Stdin was closed from the other side.
@@ -286,7 +289,7 @@ impl Why {
 
     /// It ends by itself when its stdin is closed, unless it has lost its way.
     fn in_a_hurry(&self) -> bool {
-        matches!(self, Why::Killed | Why::TooLong(_) | Why::Stuck)
+        matches!(self, Why::Killed | Why::TooLong(_) | Why::HalfLine | Why::Stuck)
     }
 
     fn failed(&self) -> bool {

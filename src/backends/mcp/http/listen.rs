@@ -12,6 +12,7 @@ use super::read::{MAX_EVENT, Media, media};
 use super::session::Generation;
 use crate::backends::classify;
 use crate::backends::mcp::link::{Inbound, Lost};
+use crate::backends::room::{FREE, Place};
 use crate::egress::AnswerBody;
 use crate::mcp::jsonrpc::Message;
 use crate::mcp::sse::Decoder;
@@ -123,11 +124,19 @@ impl HttpLink {
         inbound: &Arc<dyn Inbound>,
     ) {
         let asked = Arc::new(Semaphore::new(MAX_ASKED));
-        while let Some(Ok(piece)) = body.next().await {
+        let mut place = Place::default();
+        while let Some(Some(Ok(piece))) = place.patiently(body.next()).await {
+            // What is long and has to wait is read again when the stream is opened anew.
+            if !place.try_more(decoder.held() + piece.len(), MAX_EVENT) {
+                return;
+            }
             let Ok(events) = decoder.push(&piece) else { return };
+            if decoder.held() <= FREE {
+                place.leave();
+            }
             for event in events.into_iter().filter(|event| !event.data.is_empty()) {
                 let bytes = self.door().blots().over(event.data.into());
-                match self.message(&bytes) {
+                match self.message(&bytes, false) {
                     Ok(Message::Notification(notification)) => inbound.notification(notification),
                     Ok(Message::Request(request)) => match asked.clone().try_acquire_owned() {
                         Ok(place) => self.answer(request, inbound, generation, place),

@@ -13,6 +13,7 @@ use super::session::Generation;
 use crate::backends::body::{self, BodyEnd};
 use crate::backends::classify;
 use crate::backends::mcp::link::{Inbound, Lost, Reply};
+use crate::backends::room::Place;
 use crate::egress::{Answer, AnswerBody};
 use crate::mcp::jsonrpc::{self, Id, METHOD_NOT_FOUND, Message};
 use crate::mcp::sse::Decoder;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 
 /// Of an answer that is no success this much is read, for its text.
 const MAX_ERROR_BODY: usize = 64 * 1024;
-/// Longest event that is not an answer, bytes.
+/// Longest event that is not an answer, bytes; over all exchanges there is the room of `backends::room`.
 pub(super) const MAX_EVENT: usize = 16 * 1024 * 1024;
 /// Requests of a server that one exchange has open at once; more are not answered.
 const MAX_ASKED: usize = 16;
@@ -34,6 +35,8 @@ const MAX_RESUMES: u32 = 5;
 const RESUME_AFTER: Duration = Duration::from_millis(500);
 /// Longest wait that a server may name.
 const MAX_RETRY: Duration = Duration::from_secs(30);
+/// Why a stream is read no further, that is not the server's doing.
+const NO_ROOM: &str = "it brought a message for which there was no room";
 /// After our answer, so much of a stream is read to keep its connection, for so long.
 const MAX_REST: usize = 64 * 1024;
 const REST: Duration = Duration::from_secs(1);
@@ -120,7 +123,7 @@ impl HttpLink {
                 return Err(Lost::NotMcp(format!("the content coding `{name}` was not asked for")));
             }
         };
-        match self.message(&expected.readable(&bytes))? {
+        match self.message(&expected.readable(&bytes), expected.list)? {
             Message::Response(response) if response.id == expected.id => {
                 Ok(Reply::Result(response.result))
             }
@@ -184,15 +187,23 @@ impl HttpLink {
     }
 
     async fn stream(&self, mut body: AnswerBody, expected: &Expected<'_>) -> Result<Reply, Lost> {
-        let limit = self.door().response_bytes().max(MAX_EVENT);
+        let answer = self.door().response_bytes();
+        let limit = answer.max(MAX_EVENT);
         let asked = Arc::new(Semaphore::new(MAX_ASKED));
         let mut decoder = Decoder::new(limit);
+        let mut place = Place::default();
         let mut resumes = 0;
         loop {
             match body.next().await {
                 Some(Ok(piece)) => {
+                    // An event that is longer than an answer may be is somebody else's, who can do without.
+                    place.wait(decoder.held() + piece.len(), answer).await;
+                    if !place.try_more(decoder.held(), limit) {
+                        return Err(Lost::StreamEnded(NO_ROOM.to_owned()));
+                    }
                     let events =
                         decoder.push(&piece).map_err(|long| Lost::NotMcp(long.to_string()))?;
+                    let whole = !events.is_empty();
                     for (at, event) in events.into_iter().enumerate() {
                         resumes = 0;
                         if at % IN_A_ROW == IN_A_ROW - 1 {
@@ -206,6 +217,9 @@ impl HttpLink {
                             self.keep_connection(body);
                             return Ok(reply);
                         }
+                    }
+                    if whole {
+                        place.leave();
                     }
                 }
                 ended => {
@@ -240,7 +254,7 @@ impl HttpLink {
     ) -> Result<Option<Reply>, Lost> {
         let bytes = self.door().blots().over(data.into());
         let limit = self.door().response_bytes();
-        match self.message(&expected.readable(&bytes))? {
+        match self.message(&expected.readable(&bytes), expected.list)? {
             Message::Response(response) if response.id == expected.id => {
                 if bytes.len() > limit {
                     return Err(Lost::TooLarge(limit));
@@ -260,8 +274,9 @@ impl HttpLink {
         Ok(None)
     }
 
-    pub(super) fn message(&self, bytes: &[u8]) -> Result<Message, Lost> {
-        jsonrpc::parse(bytes, Limits::answer(bytes.len())).map_err(|fault| {
+    pub(super) fn message(&self, bytes: &[u8], list: bool) -> Result<Message, Lost> {
+        let limits = if list { Limits::list(bytes.len()) } else { Limits::answer(bytes.len()) };
+        jsonrpc::parse(bytes, limits).map_err(|fault| {
             let start: String = String::from_utf8_lossy(bytes).chars().take(80).collect();
             Lost::NotMcp(format!("no MCP message ({fault}); it begins with: {start}"))
         })
