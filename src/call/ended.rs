@@ -36,13 +36,14 @@ pub fn ended(outcome: &Outcome) -> Ended {
 /// Label of a call whose tool asked for input instead of answering.
 pub const INPUT_REQUIRED: &str = "input_required";
 
-/// Label of an outcome: `ok`, `replayed`, `input_required`, or the code.
+/// Label of an outcome: `ok`, `replayed`, `stale`, `input_required`, or the code.
 pub fn outcome_label(outcome: &Outcome) -> &'static str {
     match outcome {
         Ok(result) if result.notes.asks.is_some() => INPUT_REQUIRED,
         Ok(result) => match result.source {
-            Source::Tool => "ok",
+            Source::Tool | Source::Cache => "ok",
             Source::Ledger => "replayed",
+            Source::StaleCache => "stale",
         },
         Err(error) => error.code(),
     }

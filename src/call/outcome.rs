@@ -51,6 +51,10 @@ pub enum Verdict {
 pub enum Source {
     Tool,
     Ledger,
+    /// Kept from an earlier call, or come of one at the same time; within its time.
+    Cache,
+    /// The same past its time, for a tool that is broken.
+    StaleCache,
 }
 
 /// Which limit ended an attempt, or kept it from starting.

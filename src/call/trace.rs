@@ -51,6 +51,9 @@ pub struct Noted {
     pub at_tool: Duration,
     /// The write was found in the ledger, or sent anew under a known identity: `replay`, `join`, …
     pub ledger: Option<&'static str>,
+    /// What a look into the cache came to: `hit`, `joined` (the answer of a call that asked the same at once), `stale`,
+    /// `miss`.
+    pub cache: Option<&'static str>,
     /// What proves that a write did not happen, as its entry keeps it: `connect_failed`, `status_404`, …
     pub evidence: Option<String>,
     /// Bytes of an answer that went to the agent as they came; nothing of it was kept.

@@ -80,8 +80,9 @@ fn success_facts(object: &mut Object, answer: &Answer, result: &ToolResult) {
     object.string("call", answer.id.as_str());
     object.number("attempts", u64::from(answer.attempts));
     match result.source {
-        Source::Tool => {}
+        Source::Tool | Source::Cache => {}
         Source::Ledger => object.bool("replayed", true),
+        Source::StaleCache => object.bool("stale", true),
     }
     let notes = &result.notes;
     if let Some(age) = notes.age {

@@ -22,6 +22,8 @@ pub mod arguments;
 pub mod probe;
 pub mod replay;
 
+pub mod cache;
+
 pub mod approval;
 
 pub mod deadline;

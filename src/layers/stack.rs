@@ -83,7 +83,9 @@ pub fn read_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallSe
         // What passes here is what is sent; everything below may trust it.
         .layer(GateLayer::new(with.arguments()))
         // (place kept for `hooks`: they replace arguments, so before anything that identifies a call by them)
-        // (place kept for `cache`: a fresh cached read touches no tool, so it needs none of what follows)
+        // A fresh answer touches no tool, so it needs none of what follows; an old one may stand in for a tool that all of
+        // what follows could not reach. Only of tools whose policy lets answers be kept.
+        .option_layer(with.cache())
         // A person's yes. Below what answers without the tool: nobody is asked about what is not sent. Waits for nobody:
         // without a yes the call is refused.
         .option_layer(with.approval())
@@ -172,6 +174,8 @@ pub fn write_stack_with<S: Inner>(
         // Below `journal`, so that what it ends is settled. A write is not cut: only the waiting stops, and the
         // exchange is drained.
         .layer(TimeoutLayer { limits: tool.timeout, then: with.drain(), attempts: with.attempts() })
+        // Around the exchange itself, however it ends: what was read from the same upstream is told no more.
+        .option_layer(with.spoils())
         .service(inner);
     CallService::new(stack)
 }
@@ -190,6 +194,7 @@ pub fn attempt_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> Cal
         .layer(GateLayer::new(with.bulkhead()))
         .layer(GateLayer::new(with.rate_limit()))
         .layer(TimeoutLayer { limits: tool.timeout, then: Then::Cancel, attempts: with.attempts() })
+        .option_layer(with.spoils())
         .service(inner);
     CallService::new(stack)
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::cache::Cached;
 use super::circuit::{Circuit, Shown};
 use super::rate_limit::{Bucket, Keyed};
 use super::retry_budget::RetryBudget;
@@ -207,11 +208,12 @@ impl Live {
 #[derive(Debug)]
 pub struct State {
     live: Mutex<Live>,
+    pub(super) cached: Cached,
 }
 
 impl State {
     pub fn new(_metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { live: Mutex::default() })
+        Arc::new(Self { live: Mutex::default(), cached: Cached::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Live> {
@@ -220,6 +222,7 @@ impl State {
 
     /// Takes over what the new policy left unchanged, starts anew what it changed, drops what it no longer has.
     pub fn adopt(&self, snapshot: &Snapshot) {
+        self.cached.adopt(snapshot);
         let mut live = self.lock();
         let mut old = std::mem::take(&mut *live);
         live.isolated = std::mem::take(&mut old.isolated);

@@ -18,9 +18,9 @@ use super::material::resolve;
 use super::merge::{self, get, in_memory, narrow};
 use super::schema::Schema;
 use super::snapshot::{
-    Agent, Allowed, ApprovalPolicy, BodyEncoding, Egress, FusePolicy, Grants, HostRule,
-    HttpTemplate, Identical, OnUnlisted, ProcessLimits, Rest, ResultPolicy, Rule, RunPolicy,
-    SecretText, Snapshot, Target, Tool, Upstream, When, WritePolicy,
+    Agent, Allowed, ApprovalPolicy, BodyEncoding, CachePolicy, Egress, FusePolicy, Grants,
+    HostRule, HttpTemplate, Identical, OnUnlisted, ProcessLimits, Rest, ResultPolicy, Rule,
+    RunPolicy, SecretText, Snapshot, Target, Tool, Upstream, When, WritePolicy,
 };
 use crate::call::Named;
 use crate::call::canonical::canonical;
@@ -227,6 +227,7 @@ fn tool(
         alternatives: servers::alternatives(tool),
         cost: get(&tool.cost).map(|money| money.millionths),
         approval: approval(tool),
+        cache: cache(tool).filter(|_| read),
         result: result_of(&tool.result, checked.expects.get(name).cloned()),
         write: (!read).then(|| write(&tool.write)),
         listed: Arc::new(listed),
@@ -259,19 +260,24 @@ pub(super) fn tool_section(t: &Tool) -> Digest {
     let ends = format!("{:?}", (result.json, &result.select, &result.redact, result.max));
     let more = format!("{:?}", (result.fail_on_oversize, &t.write, &t.volatile, &t.alternatives));
     let asked = t.approval.as_ref().map(|approval| format!("{approval:?}"));
+    // One part more where there is such a key: without it a section is what it was.
+    let cache = t.cache.as_ref().map(|cache| format!("{cache:?}").into_bytes());
     let schema = canonical(t.schema.source());
     let expect = result.expect.as_ref().map(|schema| canonical(schema.source()));
-    Digest::of_parts(&[
+    let expect = expect.unwrap_or_default();
+    let mut parts = vec![
         t.upstream.section.as_bytes(),
         what.as_bytes(),
         time.as_bytes(),
         limits.as_bytes(),
         ends.as_bytes(),
         more.as_bytes(),
-        asked.unwrap_or_default().as_bytes(),
+        asked.as_deref().unwrap_or_default().as_bytes(),
         &schema,
-        &expect.unwrap_or_default(),
-    ])
+        &expect,
+    ];
+    parts.extend(cache.as_deref());
+    Digest::of_parts(&parts)
 }
 
 fn fuse(tool: &written::Tool) -> Option<FusePolicy> {
@@ -295,6 +301,15 @@ fn approval(tool: &written::Tool) -> Option<ApprovalPolicy> {
         approvers,
         decisions,
         expires: get(&written.expires).unwrap_or(merge::DEFAULT_EXPIRES),
+    })
+}
+
+fn cache(tool: &written::Tool) -> Option<CachePolicy> {
+    let written = &tool.cache.as_ref()?.value;
+    Some(CachePolicy {
+        ttl: get(&written.ttl)?,
+        stale_if_error: get(&written.stale_if_error),
+        global_scope: get(&written.global_scope).unwrap_or(false),
     })
 }
 

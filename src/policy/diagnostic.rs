@@ -334,6 +334,7 @@ codes! {
         CR2014 "breaker key that is not possible here";
         CR2016 "`weight` above a `burst` it meets";
         CR3001 "`retry` on a write";
+        CR3002 "`cache` on a write";
         CR3003 "`write` on a read";
     }
     Warning { CR3004 "write without a business identity"; }
@@ -356,6 +357,9 @@ codes! {
         CR3014 "method and effect that do not fit";
         CR3015 "alternative of a read is a write";
         CR3016 "a POST or PATCH said to change nothing when repeated";
+    }
+    Error { CR3017 "answers that a person let one agent have, shared with all"; }
+    Warning {
         CR4001 "retry loop longer than the run";
     }
     Error {

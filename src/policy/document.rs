@@ -4,6 +4,7 @@
 //! A document may hold less than the file says: what was wrong has been reported and is absent.
 
 mod approval;
+mod cache;
 pub mod kinds;
 pub mod mcp;
 mod proxy;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method};
 
 pub use self::approval::Approval;
+pub use self::cache::Cache;
 use self::kinds::{
     Address, COUNT, Count, Host, MONEY, NAME, Part, RATE, SHARE, SIZE, SchemaSource, Target,
 };
@@ -268,6 +270,7 @@ pub struct Tool {
     pub alternatives: Maybe<Vec<At<String>>>,
     pub cost: Maybe<Money>,
     pub approval: Maybe<Approval>,
+    pub cache: Maybe<Cache>,
     pub http: Maybe<Http>,
     pub proxy: Maybe<Proxy>,
     pub result: Maybe<ToolResult>,

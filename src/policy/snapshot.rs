@@ -1,6 +1,7 @@
 //! The policy as the gateway obeys it: immutable, compiled, complete. Data only; live state is `layers/state.rs`.
 
 mod approval;
+mod cache;
 mod mcp;
 mod proxy;
 mod remedies;
@@ -15,6 +16,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 pub use self::approval::{Allowed, ApprovalPolicy, When};
+pub use self::cache::CachePolicy;
 pub use self::mcp::{
     Child, EnvValue, IsError, MayAsk, McpServer, McpTool, OnDrift, Pass, Pin, Reach, Share,
 };
@@ -312,12 +314,14 @@ pub struct Tool {
     pub result: ResultPolicy,
     /// `None` = nobody is asked.
     pub approval: Option<ApprovalPolicy>,
+    /// Reads only.
+    pub cache: Option<CachePolicy>,
     /// Writes only.
     pub write: Option<WritePolicy>,
     /// Its definition as MCP agents are shown it: `name`, `description`, `inputSchema`, `annotations`, and of a tool
     /// that an MCP server offers everything else the server said.
     pub listed: Arc<Value>,
-    /// Hash of the whole section as merged; approvals and caches will hang on it.
+    /// Hash of the whole section as merged; approvals and kept answers hang on it.
     pub section: Digest,
 }
 

@@ -296,6 +296,7 @@ fn call_line(facts: &CallFacts<'_>) -> Vec<u8> {
     line.string_or_null("operation", operation.as_deref());
     line.number("occurrence", u64::from(noted.occurrence));
     line.string_or_null("ledger", noted.ledger);
+    line.string_or_null("cache", noted.cache);
     let whole = |result: &ToolResult| result.content.bytes.len() as u64;
     let bytes = result.map(|result| noted.streamed.unwrap_or(whole(result)));
     line.number_or_null("result_bytes", bytes);

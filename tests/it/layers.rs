@@ -7,6 +7,8 @@
 
 mod approval_cases;
 mod breaker_cases;
+mod cache_cases;
+mod cache_model;
 mod fault_cases;
 mod limit_cases;
 mod read_cases;

@@ -10,13 +10,14 @@ use tower::Service;
 use super::{CallService, Gates, remedies};
 use crate::call::Named;
 use crate::call::code::DenyCode;
-use crate::call::{AgentId, CallError, Denied, Payload, TaskWay, ToolCall, ToolResult};
+use crate::call::{AgentId, CallError, Denied, Effect, Payload, TaskWay, ToolCall, ToolResult};
 use crate::layers::allowlist::Allowlist;
 use crate::layers::approval::{ApprovalLayer, SpendLayer};
 use crate::layers::arguments::{self, ArgumentsCheck};
 use crate::layers::breaker::Breaker;
 use crate::layers::budget::Budget;
 use crate::layers::bulkhead::Bulkhead;
+use crate::layers::cache::{self, CacheLayer, SpoilLayer};
 use crate::layers::fuse::Fuse;
 use crate::layers::gate::{Gate, GateLayer};
 use crate::layers::journal::{JournalLayer, late_answer};
@@ -102,6 +103,29 @@ impl<'a> Maker<'a> {
             ledger: self.gates.ledger.clone(),
             metrics: self.metrics.clone(),
         }
+    }
+
+    /// Of a read whose policy lets answers be kept.
+    pub(super) fn cache(&self) -> Option<CacheLayer> {
+        let policy = self.tool.cache?;
+        let cached = &self.gates.state.cached;
+        Some(CacheLayer(Arc::new(cache::With {
+            tool: self.tool.clone(),
+            policy,
+            state: self.state.clone(),
+            memory: cached.memory(),
+            writes: cached.of_upstream(&self.tool.upstream.name),
+            by_hand: cached.of_tool(&self.tool.name),
+            metrics: self.metrics.clone(),
+            rehearsing: self.rehearsing(),
+        })))
+    }
+
+    /// Of a write to an upstream of which answers are kept.
+    pub(super) fn spoils(&self) -> Option<SpoilLayer> {
+        let upstream = &self.tool.upstream.name;
+        let spoils = self.tool.effect == Effect::Write && self.gates.snapshot.caches_of(upstream);
+        spoils.then(|| SpoilLayer { mark: self.gates.state.cached.of_upstream(upstream) })
     }
 
     /// Of a tool whose policy asks people.

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use tokio::time::Instant;
 
-use super::{SharedCircuit, State, on_wall, shown};
+use super::{SharedCircuit, State, ToolState, on_wall, shown};
 use crate::call::ToolName;
 use crate::layers::circuit::{Circuit, Shown};
 use crate::policy::snapshot::BreakerMode;
@@ -66,6 +66,13 @@ pub(super) fn hold(circuit: &SharedCircuit, isolation: Option<&Isolation>) {
     }
 }
 
+impl ToolState {
+    /// By a person or by the policy, also where the breaker only watches.
+    pub fn is_isolated(&self) -> bool {
+        is_isolated(&self.circuit.lock(), Instant::now())
+    }
+}
+
 impl State {
     /// Every tool's circuit, by name.
     pub fn circuits(&self) -> Vec<CircuitView> {
@@ -106,6 +113,8 @@ impl State {
         let (who, why) = (who.to_owned(), why.to_owned());
         live.isolated.insert(tool.clone(), Isolation { at: wall_clock(), who, why });
         circuit.isolate(Instant::now());
+        // Whoever switches a tool off may distrust what it said.
+        self.cached.drop_of(tool);
         Ok(circuit.take_moves())
     }
 

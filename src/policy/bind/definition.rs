@@ -83,6 +83,7 @@ pub(super) fn tool(
         alternatives: entry.alternatives.clone(),
         cost: entry.cost,
         approval: entry.approval.clone(),
+        cache: entry.cache.filter(|_| *effect == Effect::Read),
         result: entry.result.clone(),
         write,
         listed: Arc::new(listed),

@@ -10,8 +10,8 @@ use crate::call::{Effect, ToolName};
 use crate::policy::glob::{glob_matches, is_glob};
 use crate::policy::schema::Schema;
 use crate::policy::snapshot::{
-    ApprovalPolicy, BreakerPolicy, FusePolicy, IsError, RateLimit, ResultPolicy, RetryPolicy, Rule,
-    Timeouts, WritePolicy,
+    ApprovalPolicy, BreakerPolicy, CachePolicy, FusePolicy, IsError, RateLimit, ResultPolicy,
+    RetryPolicy, Rule, Timeouts, WritePolicy,
 };
 
 /// One entry of `mcp_servers.X.tools`, checked: a rule waiting for the tools it applies to.
@@ -44,6 +44,8 @@ pub struct Entry {
     pub alternatives: Vec<ToolName>,
     pub cost: Option<u64>,
     pub approval: Option<ApprovalPolicy>,
+    /// Of reads.
+    pub cache: Option<CachePolicy>,
     pub result: ResultPolicy,
     /// `result.format` is written, so `result.json` holds; else a result passes as it came.
     pub format_written: bool,

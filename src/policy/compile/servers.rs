@@ -9,7 +9,7 @@ use http::HeaderValue;
 use serde_json::{Value, json};
 
 use super::upstreams::{exact_path, upstream, upstream_section};
-use super::{approval, fuse, remedies, result_of, tool_section, values, write};
+use super::{approval, cache, fuse, remedies, result_of, tool_section, values, write};
 use crate::call::{Digest, Effect, ToolName, UpstreamName};
 use crate::mcp::version::{Revision, SUPPORTED};
 use crate::policy::bind::Entry;
@@ -114,6 +114,7 @@ fn passed(
         alternatives: Vec::new(),
         cost: None,
         approval: None,
+        cache: None,
         result: result_of(&None, None),
         write: None,
         listed: Arc::new(Value::Null),
@@ -272,6 +273,7 @@ fn entry(
         alternatives: alternatives(&tool),
         cost: get(&tool.cost).map(|money| money.millionths),
         approval: approval(&tool),
+        cache: cache(&tool),
         result: result_of(&tool.result, parts.and_then(|parts| parts.expect.clone())),
         format_written: tool.result.as_ref().is_some_and(|result| result.value.json.is_some()),
         write: if tool.effect() == Effect::Write { write(&tool.write) } else { write(&None) },

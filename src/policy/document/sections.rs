@@ -319,7 +319,7 @@ impl Tool {
 
     /// What a tool obeys wherever its calls go.
     fn rules(f: &mut Fields<'_>) -> Self {
-        let tool = Self {
+        Self {
             description: None,
             effect: f.optional(
                 "effect",
@@ -338,14 +338,13 @@ impl Tool {
             alternatives: f.optional("alternatives", List { of: NAME, least: 1 }),
             cost: f.optional("cost", MONEY),
             approval: f.optional("approval", super::approval::APPROVAL),
+            cache: f.optional("cache", super::cache::CACHE),
             http: None,
             proxy: None,
             result: f.optional("result", Record { name: "result", fields: ToolResult::fields }),
             write: f.optional("write", Record { name: "write", fields: Write::fields }),
             tasks: None,
-        };
-        f.absent("cache");
-        tool
+        }
     }
 }
 

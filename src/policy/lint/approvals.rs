@@ -10,6 +10,7 @@ pub(super) fn find(view: &View<'_>, problems: &mut Vec<Problem>) {
     for (name, tool) in view.tools() {
         identical(name, tool, problems);
         let Some(approval) = &tool.value.approval else { continue };
+        shared_answers(name, &tool.value, problems);
         pointers(view, name, tool, problems);
         let at = approval.value.expires.as_ref();
         let expires = at.map_or(merge::DEFAULT_EXPIRES, |at| at.value);
@@ -61,4 +62,16 @@ fn pointers(view: &View<'_>, name: &str, tool: &At<Tool>, problems: &mut Vec<Pro
             problems.push(Problem::new("CR2009", when.place, message));
         }
     }
+}
+
+/// A yes is for one agent's call; through a shared cache everybody would be told what came of it.
+fn shared_answers(name: &str, tool: &Tool, problems: &mut Vec<Problem>) {
+    let cache = tool.cache.as_ref().map(|cache| &cache.value);
+    let scope = cache.and_then(|cache| cache.global_scope.as_ref()).filter(|scope| scope.value);
+    let Some(scope) = scope else { return };
+    let message = format!(
+        "what a person let one agent ask of `{name}` would be told to every agent that may call it"
+    );
+    let hint = "take `scope: global` away, or `approval`";
+    problems.push(Problem::new("CR3017", scope.place, message).hint(hint));
 }

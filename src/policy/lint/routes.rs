@@ -55,6 +55,7 @@ fn unfit(name: &str, tool: &Tool, problems: &mut Vec<Problem>) {
     }
     let as_it_comes = "its answer goes to the client as the tool sent it";
     refuse(name, &tool.result, "result", as_it_comes, problems);
+    refuse(name, &tool.cache, "cache", as_it_comes, problems);
     let when = tool.approval.as_ref().and_then(|approval| approval.value.when.as_ref());
     if let (Some(At { value: When::If(_), place, .. }), None) = (when, &tool.schema) {
         let message =

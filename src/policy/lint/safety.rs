@@ -35,6 +35,18 @@ fn effect_and_keys(name: &str, tool: &At<Tool>, problems: &mut Vec<Problem>) {
         };
         problems.push(Problem::new("CR3001", retry.key, message).hint(hint));
     }
+    if effect == Effect::Write
+        && let Some(cache) = &tool.value.cache
+    {
+        let message =
+            format!("`cache` on the write `{name}`: no answer of a write is kept for others");
+        let hint = if tool.value.effect.is_none() {
+            "a tool without `effect` is a write; say `effect: read` if it changes nothing"
+        } else {
+            "remove `cache`; a finished write answers again by its `fingerprint`"
+        };
+        problems.push(Problem::new("CR3002", cache.key, message).hint(hint));
+    }
     if effect == Effect::Read
         && let Some(write) = &tool.value.write
     {

@@ -98,6 +98,7 @@ pub struct ToolMetrics {
     approvals: Counters,
     reviews_resolved: Counters,
     fuse_trips: Counters,
+    cache_lookups: Counters,
     result_bytes: Counters,
     truncated: Counters,
 }
@@ -155,6 +156,7 @@ impl ToolMetrics {
             approvals: counters(&table::APPROVALS),
             reviews_resolved: counters(&table::REVIEWS_RESOLVED),
             fuse_trips: counters(&table::FUSE_TRIPS),
+            cache_lookups: counters(&table::CACHE_LOOKUPS),
             result_bytes: counters(&table::RESULT_BYTES),
             truncated: counters(&table::RESULTS_TRUNCATED),
         }
@@ -237,6 +239,10 @@ impl ToolMetrics {
     /// same_failures, same_results, rounds
     pub fn fuse_trip(&self, kind: &'static str) {
         self.fuse_trips.inc(&[kind]);
+    }
+    /// hit, stale, miss
+    pub fn cache_lookup(&self, result: &'static str) {
+        self.cache_lookups.inc(&[result]);
     }
     pub fn result_bytes(&self, bytes: u64) {
         self.result_bytes.inc_by(&[], bytes);

@@ -153,7 +153,7 @@ series! {
     WATCH_DEGRADED "checkrein_policy_watch_degraded" Kind::Gauge, [],
         "1 when the policy file is itself a mount point (subPath), which never sees an update.";
     TOOL_CALLS "checkrein_tool_calls_total" Kind::Counter, [TOOL, OUTCOME],
-        "Calls, each once: ok, replayed, input_required (the tool asks before it goes on), or the code of the refusal or failure. Names no tool has count as _unknown.";
+        "Calls, each once: ok, replayed, stale (an old answer of the cache for a broken tool), input_required (the tool asks before it goes on), or the code of the refusal or failure. Names no tool has count as _unknown.";
     AGENT_CALLS "checkrein_agent_calls_total" Kind::Counter, [AGENT, OUTCOME],
         "The same calls, by agent.";
     CALL_DURATION "checkrein_tool_call_duration_seconds" Kind::Histogram(CALL_BUCKETS), [TOOL],
@@ -249,6 +249,8 @@ series! {
     FUSE_TRIPS "checkrein_repeat_fuse_trips_total" Kind::Counter,
         [TOOL, closed!("kind", "same_failures" "same_results" "rounds")],
         "Calls refused because the same call had failed, or changed nothing, too often in its run.";
+    CACHE_LOOKUPS "checkrein_cache_lookups_total" Kind::Counter, [TOOL, closed!("result", "hit" "stale" "miss")],
+        "Reads looked up in the cache: hit = answered without the tool, also by a call that asked the same at once; stale = an old answer for a broken tool.";
     RESULT_BYTES "checkrein_result_bytes_total" Kind::Counter, [TOOL], "Bytes of results handed to agents.";
     RESULTS_TRUNCATED "checkrein_results_truncated_total" Kind::Counter, [TOOL], "Results cut to the tool's limit.";
     EGRESS_BLOCKED "checkrein_egress_blocked_total" Kind::Counter,

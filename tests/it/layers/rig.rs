@@ -357,6 +357,7 @@ pub(crate) fn tool(name: &str, effect: Effect) -> Tool {
         alternatives: Vec::new(),
         cost: None,
         approval: None,
+        cache: None,
         result: ResultPolicy {
             json: true,
             expect: None,

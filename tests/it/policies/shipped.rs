@@ -5,7 +5,7 @@ use checkrein::policy::{LoadOptions, document, examine, examine_text, json_schem
 
 use super::{golden, root};
 
-const SHIPPED: [&str; 6] = ["default", "demo", "mcp", "minimal", "proxy", "quickstart"];
+const SHIPPED: [&str; 7] = ["cache", "default", "demo", "mcp", "minimal", "proxy", "quickstart"];
 
 #[test]
 fn shipped_policies_load_without_an_error_or_a_warning() {

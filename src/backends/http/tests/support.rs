@@ -117,6 +117,7 @@ pub(crate) fn tool(effect: Effect, upstream: Upstream) -> Tool {
         alternatives: Vec::new(),
         cost: None,
         approval: None,
+        cache: None,
         result: ResultPolicy {
             json: true,
             expect: None,
