@@ -114,7 +114,8 @@ impl Mcp {
     fn import(&self) -> Result<(Stub, usize), Refused> {
         let mut reached = self.reached()?;
         let way = examine(&import::way(&reached)).map_err(|why| (Exit::Usage, why))?;
-        let mut heard = look::at(&way, &reached.name).map_err(|why| (Exit::Usage, why))?;
+        let mut heard = look::at(&way, &reached.name)
+            .map_err(|why| (Exit::Usage, format!("{why}\n{}", mend(&reached.by))))?;
         let decided = Decided {
             reads: self.read.clone(),
             writes: self.write.clone(),
@@ -164,6 +165,18 @@ fn variable(text: &str) -> (String, Env) {
     match text.split_once('=') {
         Some((name, text)) => (name.to_owned(), Env::Text(text.to_owned())),
         None => (text.to_owned(), Env::Secret(SecretRef::Env(text.to_owned()))),
+    }
+}
+
+/// Where it was looked for, and what to look at next.
+fn mend(by: &By) -> String {
+    match by {
+        By::Url { url, .. } => format!(
+            "asked at {url}: is the server running there, and is this the address of its MCP endpoint?"
+        ),
+        By::Command { argv, .. } => {
+            format!("started as `{}`: does it speak MCP on its standard streams?", argv.join(" "))
+        }
     }
 }
 

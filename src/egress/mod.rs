@@ -52,6 +52,28 @@ pub enum SendError {
     HeadTooLarge,
 }
 
+impl std::fmt::Display for SendError {
+    /// For people: in logs, and where a verb says why a server is not to be had.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SendError::Blocked(why) => f.write_str(why.message()),
+            SendError::Dns(why) => write!(f, "its host name could not be resolved: {why}"),
+            SendError::Connect(why) => f.write_str(why),
+            SendError::Untrusted(why) => write!(f, "it is not trusted: {why}"),
+            SendError::TlsCut(why) => write!(f, "the TLS handshake broke off: {why}"),
+            SendError::GateShut(why) => f.write_str(&why.message),
+            SendError::ZeroBytes { .. } => {
+                f.write_str("the connection was closed before anything was sent")
+            }
+            SendError::Reset(why) => write!(f, "the connection broke before it answered: {why}"),
+            SendError::NotHttp { first } => {
+                write!(f, "what it answers is not HTTP; it begins with: {first}")
+            }
+            SendError::HeadTooLarge => f.write_str("the head of its answer is too large"),
+        }
+    }
+}
+
 /// The ways of one policy snapshot. Idle connections survive a reload where the upstream is unchanged.
 #[derive(Debug)]
 pub struct Egress {

@@ -52,6 +52,19 @@ pub enum PassError {
     Failed(Failed),
 }
 
+impl std::fmt::Display for PassError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PassError::Denied(denied) => f.write_str(&denied.message),
+            PassError::NotFound(what) => write!(f, "no server has it: {what}"),
+            PassError::Rpc { code, message, .. } => {
+                write!(f, "the server refused ({code}): {message}")
+            }
+            PassError::Failed(failed) => f.write_str(&failed.message),
+        }
+    }
+}
+
 /// What this agent is offered besides tools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an offer of its own")]

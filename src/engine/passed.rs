@@ -72,7 +72,7 @@ impl Passed<'_> {
                 return Err(PassError::Denied(denied));
             }
             Err(why) => {
-                tracing::warn!(%server, ?why, "a list could not be had");
+                tracing::warn!(%server, %why, "a list could not be had");
                 return Ok(Vec::new());
             }
         };

@@ -11,3 +11,4 @@ pub mod session;
 pub mod sse;
 pub mod translate;
 pub mod version;
+pub mod visible;

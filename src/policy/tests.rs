@@ -66,3 +66,45 @@ fn a_long_line_is_shown_around_the_caret() {
     let text = diagnostic::pretty(&examined.problems, &examined.sources);
     assert!(text.lines().all(|line| line.chars().count() < 400), "{text}");
 }
+
+/// `off` and `no` are booleans in YAML 1.1, and switches in many files: each key that takes words of its own says which
+/// of them is meant.
+#[test]
+fn a_switch_of_another_language_is_told_which_word_is_meant() {
+    let suggested = |place: &str| {
+        let text = format!(
+            "apiVersion: checkrein/v1\nkind: Policy\nagents: {{ default: {{ allow: [] }} }}\n{place}\n"
+        );
+        let examined = examine_text(text.as_bytes(), "p", Path::new("."), LoadOptions::default());
+        let labels = examined.problems.iter().filter(|problem| problem.code == "CR1004");
+        labels.filter_map(|problem| problem.label.clone()).collect::<Vec<_>>().join("; ")
+    };
+    let tool = |keys: &str| {
+        format!(
+            "tools: {{ t: {{ description: d, schema: {{ type: object }}, effect: read, http: {{ method: GET, url: \"https://a.example/x\" }}, {keys} }} }}"
+        )
+    };
+    for off in ["off", "OFF", "no", "false", "none", "\"off\""] {
+        let said = suggested(&tool(&format!("breaker: {{ mode: {off} }}")));
+        assert_eq!(said, "did you mean `disabled`?", "{off}");
+    }
+    for (place, meant) in [
+        (tool("breaker: { mode: on }"), "enforce"),
+        (tool("breaker: { mode: yes }"), "enforce"),
+        (tool("retry: { backoff: { mode: off } }"), "none"),
+        (tool("rate_limit: { rate: 1/s, burst: 1, mode: on }"), "enforce"),
+        (tool("volatile: off"), ""),
+        ("mcp_servers: { s: { url: \"https://a.example/x\", pin: off, tools: {} } }".into(), "none"),
+        ("mcp_servers: { s: { url: \"https://a.example/x\", tools: { t: { effect: read, tasks: off } } } }".into(), "ignore"),
+        ("mcp_servers: { s: { url: \"https://a.example/x\", tools: { t: { effect: read, tasks: on } } } }".into(), "use"),
+        ("mcp_servers: { s: { url: \"https://a.example/x\", pass: { logging: off }, tools: {} } }".into(), "false"),
+        ("mcp_servers: { s: { url: \"https://a.example/x\", pass: { logging: yes }, tools: {} } }".into(), "true"),
+        ("upstreams: { u: { base_url: \"https://a.example\", redirects: off } }".into(), "none"),
+    ] {
+        let said = suggested(&place);
+        match meant {
+            "" => assert!(!said.contains("did you mean"), "{place}: {said}"),
+            meant => assert_eq!(said, format!("did you mean `{meant}`?"), "{place}"),
+        }
+    }
+}

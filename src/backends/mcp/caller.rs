@@ -14,9 +14,12 @@ use super::link::Inbound;
 use super::server::Server;
 use super::sessions::Key;
 use super::silent;
-use crate::call::{NoAnswer, Phase, Progress, Side};
-use crate::mcp::jsonrpc::{ErrorReply, INTERNAL_ERROR, METHOD_NOT_FOUND, Notification, Request};
-use crate::mcp::messages::{AskKind, ClientCapabilities, InputRequired};
+use crate::call::{Channel, NoAnswer, Phase, Progress, Side};
+use crate::mcp::jsonrpc::{
+    ErrorReply, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Notification, Request,
+};
+use crate::mcp::messages::{AskKind, ClientCapabilities, InputRequired, check_answer};
+use crate::mcp::visible;
 use crate::policy::snapshot::{MayAsk, McpServer};
 
 /// How often a call is said to be alive while its agent is asked.
@@ -92,7 +95,8 @@ impl Caller {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).over = true;
     }
 
-    fn tell(&self, method: &str, params: Value) {
+    fn tell(&self, method: &str, mut params: Value) {
+        visible::texts(&mut params);
         match self.side.as_ref().and_then(|side| side.channel.as_ref()) {
             Some(channel) => channel.notify(method, params),
             None => self.drops().count("not_wanted"),
@@ -157,8 +161,25 @@ impl Caller {
         let kind = AskKind::of(method, params.as_ref()).filter(|kind| self.may_ask(*kind))?;
         let channel = self.side.as_ref()?.channel.as_ref()?;
         let params = params.unwrap_or_else(|| Value::Object(Map::new()));
-        Some(Box::pin(patient(channel.ask(kind.method(), params), self.attempt.clone())))
+        let asking = put(&**channel, kind, params);
+        Some(Box::pin(patient(asking, self.attempt.clone())))
     }
+}
+
+/// Puts a server's question to an agent, nothing in it hidden. An answer that is none to this question is the agent's
+/// refusal, in words for the server.
+pub(super) fn put(channel: &dyn Channel, kind: AskKind, params: Value) -> Asking {
+    let mut shown = params.clone();
+    visible::texts(&mut shown);
+    let asking = channel.ask(kind.method(), shown);
+    Box::pin(async move {
+        let answer = asking.await?;
+        check_answer(kind, &params, &answer).map_err(|wrong| {
+            let words = format!("the agent's answer does not fit the question: {wrong}");
+            NoAnswer::Refused(INVALID_PARAMS, words)
+        })?;
+        Ok(answer)
+    })
 }
 
 /// Whether both the policy and the agent's own `capabilities` let a server ask that.

@@ -78,6 +78,15 @@ pub(in crate::backends) enum Lost {
     Unusable(String),
 }
 
+/// How a stream that belongs to no request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ends {
+    /// Its events have names: the next one goes on where it ended.
+    Resumable,
+    /// What the server says until the next one is open is not heard.
+    Lost,
+}
+
 /// What comes from a server beside the answer. Never blocks.
 pub(super) trait Inbound: Send + Sync + Debug {
     fn notification(&self, notification: Notification);
@@ -175,7 +184,7 @@ impl Link {
 
     /// Hears what the server says when nobody asks, until the session is over; a link whose one stream carries all
     /// of it returns at once. `gone`: a stream broke off, and what it told may be missing.
-    pub(super) async fn listen(&self, inbound: Arc<dyn Inbound>, gone: impl Fn() + Send) {
+    pub(super) async fn listen(&self, inbound: Arc<dyn Inbound>, gone: impl Fn(Ends) + Send) {
         match self {
             Link::Http(link) => link.listen(inbound, gone).await,
             Link::Child(link) => link.listen(inbound, gone).await,
@@ -202,7 +211,7 @@ impl Link {
 impl std::fmt::Display for Lost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Lost::Send(error) => write!(f, "the server could not be reached: {error:?}"),
+            Lost::Send(error) => write!(f, "the server could not be reached: {error}"),
             Lost::Status { status, text, .. } => {
                 let text: String = text.chars().take(120).collect();
                 write!(f, "HTTP status {status}: {text}")

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::link::{Inbound, Link, Lost, Met};
+use super::link::{Ends, Inbound, Link, Lost, Met};
 use super::server::Server;
 use super::sessions::{Held, Key, Listening};
 use super::watcher::{Asks, Watcher};
@@ -65,9 +65,14 @@ impl Server {
         let (inbound, link): (Arc<dyn Inbound>, Link) =
             (Arc::new(watcher.that_asks(asks)), held.link.clone());
         let over = new.over.clone();
+        let (server, key) = (self.clone(), key.clone());
         self.beside(async move {
             let _over = over.drop_guard();
-            link.listen(inbound, || ()).await;
+            let broke = move |ends| match ends {
+                Ends::Resumable => {}
+                Ends::Lost => server.subscriptions.broke(&key),
+            };
+            link.listen(inbound, broke).await;
         });
         Some(new)
     }

@@ -20,6 +20,7 @@ use crate::call::{Content, Effect, Failed, Form, Phase, Side, ToolCall, ToolResu
 use crate::mcp::jsonrpc::{ErrorReply, INVALID_PARAMS};
 use crate::mcp::messages::{List, ServerCapabilities};
 use crate::mcp::version::Era;
+use crate::mcp::visible;
 
 /// Lists that are passed on, read whole.
 const LISTS: [List; 3] = [List::Resources, List::ResourceTemplates, List::Prompts];
@@ -114,7 +115,8 @@ async fn pass(server: &Arc<Server>, call: &ToolCall) -> Result<Value, Failed> {
         for one in &listed.dropped {
             tracing::warn!(server = %server.name(), item = one.name, reason = one.reason, "an item of a list was left out");
         }
-        return Ok(json!({ list.member(): listed.items }));
+        let items = readable(server, list, listed.items);
+        return Ok(json!({ list.member(): items }));
     }
     server.attend(&key, &held, &side).await.map_err(lost)?;
     let to = To { server, key: &key, link: &held.link };
@@ -126,6 +128,36 @@ async fn pass(server: &Arc<Server>, call: &ToolCall) -> Result<Value, Failed> {
         }
     };
     held.waiting.beside(passed, call.progress.as_ref()).await
+}
+
+/// Items as people and models may read them. What has a hidden character in the very name it is asked for by is left out:
+/// a name that reads like another one is no mistake, and spelt it would be another name.
+fn readable(server: &Server, list: List, items: Vec<Value>) -> Vec<Value> {
+    let named = match list {
+        List::Tools | List::Prompts => "name",
+        List::Resources => "uri",
+        List::ResourceTemplates => "uriTemplate",
+    };
+    let hides = |item: &Value| {
+        let name = item.get(named).and_then(Value::as_str).unwrap_or_default();
+        name.chars().any(visible::is_hidden)
+    };
+    let (hidden, mut items): (Vec<Value>, Vec<Value>) = items.into_iter().partition(hides);
+    for item in hidden {
+        let name = item.get(named).and_then(Value::as_str).unwrap_or_default();
+        let name = visible::visible(name);
+        tracing::warn!(server = %server.name(), item = %name, "an item of a list was left out: hidden characters in its name");
+    }
+    for item in &mut items {
+        visible::descriptions(item);
+        // A resource's `name` is words, not what it is asked for by.
+        if named != "name"
+            && let Some(Value::String(name)) = item.get_mut("name")
+        {
+            *name = visible::visible(name).into_owned();
+        }
+    }
+    items
 }
 
 impl Passing<'_> {
@@ -164,6 +196,7 @@ impl To<'_> {
             Ok(Reply::Result(mut answer)) => {
                 caller.over();
                 result::strip_meta(&mut answer);
+                result::shown_questions(&mut answer);
                 Ok(answer)
             }
             Ok(Reply::Error(error)) => Err(told(&error)),

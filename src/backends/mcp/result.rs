@@ -13,6 +13,7 @@ use crate::call::{
 };
 use crate::mcp::messages::{self, InputRequired, ResultKind};
 use crate::mcp::meta::{TRACEPARENT, TRACESTATE, is_traceparent};
+use crate::mcp::visible;
 use crate::policy::snapshot::{IsError, McpTool, ResultPolicy, Tool};
 use crate::strict_json::{self, Limits};
 
@@ -87,11 +88,21 @@ pub(super) fn not_due(why: &str) -> Failed {
 /// A result that asks for input, for an agent that can give it.
 pub(super) fn asking(mcp: &McpTool, result: &Value) -> ToolResult {
     let asks = Asks { after_acting: mcp.asks_after_acting, ..Asks::default() };
+    let mut result = result.clone();
+    shown_questions(&mut result);
     ToolResult {
         head: None,
-        content: content(result),
+        content: content(&result),
         source: Source::Tool,
         notes: Notes { asks: Some(asks), ..Notes::default() },
+    }
+}
+
+/// What a server asks a person or a model holds nothing hidden; its state is not read and stays what it is.
+pub(super) fn shown_questions(result: &mut Value) {
+    let requests = result.get_mut("inputRequests").and_then(Value::as_object_mut);
+    for params in requests.into_iter().flatten().filter_map(|(_, ask)| ask.get_mut("params")) {
+        visible::texts(params);
     }
 }
 

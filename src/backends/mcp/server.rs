@@ -1,10 +1,12 @@
 //! One MCP server of the policy: its inner sessions, what it offers as last heard, and the task that keeps that fresh.
 //! It lives as long as the section of the policy that a connection hangs on stays the same.
 
+mod hearing;
 mod shown;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ use super::drops::Drops;
 use super::http::HttpLink;
 use super::link::{Inbound, Link, Lost, Met};
 use super::pins::Pins;
-use super::sessions::{Declares, Held, Key, Listening, Sessions};
+use super::sessions::{Declares, Held, Key, Sessions};
 use super::silent::Silent;
 use super::subscriptions::Subscriptions;
 use super::watcher::Watcher;
@@ -40,8 +42,6 @@ const RECRAWL: Duration = Duration::from_secs(300);
 const LEAST: Duration = Duration::from_millis(200);
 /// After a crawl that failed: doubled each time, up to the second.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-/// A subscription that lasted so long was one.
-const SUBSCRIBED: Duration = Duration::from_secs(5);
 /// How long a list waits for a server that has not been heard of since it came into the policy: by HTTP, and as a child
 /// process, which takes its time to start. One that is refused or fails is not waited for any longer.
 const FIRST_WORD: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(10));
@@ -93,6 +93,8 @@ pub(super) struct Server {
     began: Instant,
     pinning: Mutex<()>,
     nudged: Notify,
+    /// A stream of the gateway's own session broke off, and none has been opened since.
+    missed: AtomicBool,
     /// Crawls that have ended.
     crawls: watch::Sender<u64>,
     stop: CancellationToken,
@@ -113,6 +115,7 @@ impl Server {
             began: Instant::now(),
             pinning: Mutex::default(),
             nudged: Notify::new(),
+            missed: AtomicBool::new(false),
             crawls: watch::Sender::new(0),
             stop: CancellationToken::new(),
             shared,
@@ -241,29 +244,6 @@ impl Server {
         }
     }
 
-    /// A notification that is of no call's own stream.
-    pub(super) fn hear(&self, method: &str) {
-        let server = || self.name.clone();
-        match method {
-            "notifications/tools/list_changed" => self.nudge(),
-            "notifications/resources/list_changed" => {
-                self.tell(ServerEvent::ResourcesChanged { server: server() });
-            }
-            "notifications/prompts/list_changed" => {
-                self.tell(ServerEvent::PromptsChanged { server: server() });
-            }
-            _ => {
-                tracing::trace!(method, "a server's word that nobody wants");
-                self.shared.drops.count("not_wanted");
-            }
-        }
-    }
-
-    pub(super) fn tell(&self, event: ServerEvent) {
-        // Nobody listening is no fault.
-        drop(self.shared.events.send(event));
-    }
-
     /// Leaves the policy, or the process ends.
     pub(super) fn leave(&self) {
         self.stop.cancel();
@@ -301,6 +281,8 @@ impl Server {
                     self.listen(&link);
                     ttl.unwrap_or(RECRAWL)
                 }
+                // What is cut short by its end is no fault of the server.
+                _ if self.stop.is_cancelled() => break,
                 failed => {
                     let why = match failed {
                         Ok(Err(why)) => why,
@@ -426,37 +408,6 @@ impl Server {
         }
         heard.up = false;
         heard.why = Some(why);
-    }
-
-    /// Hears of changes, once a session: by the stream that belongs to no request, or by a subscription.
-    fn listen(&self, link: &Link) {
-        let (Some(met), Some(this)) = (self.met(), self.this.upgrade()) else { return };
-        let inbound: Arc<dyn Inbound> = Arc::new(Watcher::of(this.clone(), Key::of_the_gateway()));
-        let new = Listening::default();
-        if self.sessions.begin_listening(&Key::of_the_gateway(), &new).is_err() {
-            return;
-        }
-        let link = link.clone();
-        self.beside(async move {
-            let _over = new.over.drop_guard();
-            if met.revision.era() == Era::Modern {
-                let notifications = json!({
-                    "toolsListChanged": true,
-                    "resourcesListChanged": true,
-                    "promptsListChanged": true,
-                });
-                let params = json!({"notifications": notifications});
-                let began = Instant::now();
-                drop(catalog::ask(&link, "subscriptions/listen", params, &inbound, None).await);
-                // One that was refused at once is not to be had; one that ended may have kept a change back.
-                if began.elapsed() > SUBSCRIBED {
-                    this.nudge();
-                }
-            } else {
-                let missed = this.clone();
-                link.listen(inbound, move || missed.nudge()).await;
-            }
-        });
     }
 }
 

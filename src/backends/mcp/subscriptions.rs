@@ -2,6 +2,7 @@
 //! server, the end of the last one too, and what the server tells reaches those who wanted it and nobody else.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
@@ -47,6 +48,8 @@ pub(super) struct Feed {
     pub(super) taken: watch::Sender<Taken>,
     /// One word to the server about a URI at a time: what came last holds.
     turn: Semaphore,
+    /// Its stream broke off, and nobody was told to look again yet.
+    missed: AtomicBool,
     /// Nobody wants anything of it any more.
     pub(super) over: CancellationToken,
 }
@@ -123,6 +126,7 @@ impl Subscriptions {
             edition: watch::Sender::new(0),
             taken: watch::Sender::default(),
             turn: Semaphore::new(1),
+            missed: AtomicBool::new(false),
             over: CancellationToken::new(),
         });
         add(&feed);
@@ -200,6 +204,21 @@ impl Subscriptions {
         match feed {
             Some(feed) => feed.tell(server, params),
             None => server.drops().count("not_wanted"),
+        }
+    }
+
+    /// The stream of an inner session broke off, and what is told until it is open again is lost.
+    pub(super) fn broke(&self, key: &Key) {
+        if let Some(feed) = self.lock().get(key) {
+            feed.missed.store(true, Ordering::Release);
+        }
+    }
+
+    /// It is open.
+    pub(super) fn heard_again(&self, server: &Server, key: &Key) {
+        let feed = self.lock().get(key).cloned();
+        if let Some(feed) = feed.filter(|feed| feed.missed.load(Ordering::Acquire)) {
+            feed.look_again(server);
         }
     }
 
@@ -321,6 +340,7 @@ impl Feed {
 
     /// What was told while nobody listened is lost: whoever wants a resource looks at it again.
     pub(super) fn look_again(&self, server: &Server) {
+        self.missed.store(false, Ordering::Release);
         for uri in self.uris() {
             self.tell(server, json!({ "uri": uri }));
         }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::caller::{Asking, STILL, allows, answered};
+use super::caller::{Asking, STILL, allows, answered, put};
 use super::link::Inbound;
 use super::server::Server;
 use super::sessions::Key;
@@ -18,6 +18,7 @@ use crate::call::side::ServerEvent;
 use crate::call::{Channel, NoAnswer, Phase, Progress};
 use crate::mcp::jsonrpc::{ErrorReply, Notification, Request};
 use crate::mcp::messages::AskKind;
+use crate::mcp::visible;
 
 /// How long an agent is asked on behalf of a stream that no call waits on.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -100,7 +101,7 @@ impl Watcher {
             return None;
         }
         let params = request.params.clone().unwrap_or_else(|| Value::Object(Map::new()));
-        let (asking, waits) = (asks.to.ask(kind.method(), params), asks.waiting.one_more());
+        let (asking, waits) = (put(&*asks.to, kind, params), asks.waiting.one_more());
         Some(Box::pin(async move {
             let answer = tokio::time::timeout(PATIENCE, asking).await;
             drop(waits);
@@ -116,9 +117,10 @@ impl Inbound for Watcher {
             ("notifications/resources/updated", _, Some(params)) => {
                 self.server.subscriptions.told(&self.server, &self.key, params);
             }
-            ("notifications/message", Some(agent), Some(params))
+            ("notifications/message", Some(agent), Some(mut params))
                 if self.server.rules().pass.logging =>
             {
+                visible::texts(&mut params);
                 let (agent, session) = (agent.clone(), self.key.session.clone());
                 self.server.tell(ServerEvent::Log { agent, session, params });
             }
@@ -127,6 +129,10 @@ impl Inbound for Watcher {
     }
 
     fn listening(&self) {
+        match self.key == Key::of_the_gateway() {
+            true => self.server.hears_again(),
+            false => self.server.subscriptions.heard_again(&self.server, &self.key),
+        }
         if let Some(asks) = &self.asks {
             asks.open.cancel();
         }

@@ -104,7 +104,9 @@ fn shown(body: &Value, wanted: Option<&str>) -> String {
     if text.is_empty() {
         return "no tool has changed".to_owned();
     }
-    text.trim_end().chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
+    // Nothing in a definition hides, turns text around or moves the cursor.
+    let lines = text.trim_end().lines().map(crate::people::visible::visible);
+    lines.collect::<Vec<String>>().join("\n")
 }
 
 #[cfg(test)]

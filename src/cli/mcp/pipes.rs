@@ -27,10 +27,10 @@ pub(super) fn input(limit: usize) -> mpsc::Receiver<Read> {
             let mut stdin = io::stdin().lock();
             loop {
                 let read = match stdin.read(&mut piece) {
-                    Ok(0) => return,
+                    Ok(0) => break,
                     Ok(read) => read,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                    Err(_) => return,
+                    Err(_) => break,
                 };
                 for line in cutter.push(piece.get(..read).unwrap_or_default()) {
                     if lines.blocking_send(line).is_err() {
@@ -38,6 +38,8 @@ pub(super) fn input(limit: usize) -> mpsc::Receiver<Read> {
                     }
                 }
             }
+            // Nobody takes it: the connection has ended before the input.
+            drop(cutter.end().map(|last| lines.blocking_send(last)));
         })
         .map_or_else(|_| taken_of_nothing(), |_| taken)
 }

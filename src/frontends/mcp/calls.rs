@@ -18,7 +18,7 @@ use crate::call::{
 };
 use crate::engine::{Answer, Asker, Single};
 use crate::mcp::jsonrpc::INVALID_PARAMS;
-use crate::mcp::messages::{AskKind, CallParams, InputRequired, ResultKind, Wrong};
+use crate::mcp::messages::{AskKind, CallParams, InputRequired, ResultKind, Wrong, check_answer};
 use crate::mcp::translate::ask_to_legacy;
 use crate::strict_json::{self, Limits};
 
@@ -363,6 +363,8 @@ pub(super) enum NotGiven {
     Cannot,
     /// What the server asked makes no sense.
     Nonsense,
+    /// What the agent answered is no answer to that.
+    Unfit(Wrong),
 }
 
 /// Asks an agent of a session, one question after another, on the stream of its open call.
@@ -382,6 +384,8 @@ async fn asked_of_agent(asking: &Asking, result: &Value) -> Result<Value, NotGiv
             }
             (Err(_), _) => return Err(NotGiven::Cannot),
         };
+        let asked = ask.params.unwrap_or(&Value::Null);
+        check_answer(ask.kind, asked, &answer).map_err(NotGiven::Unfit)?;
         responses.insert(ask.key.to_owned(), answer);
     }
     Ok(Value::Object(responses))
@@ -393,11 +397,16 @@ fn cannot_give(why: &NotGiven) -> crate::call::Failed {
     let (code, words) = match why {
         NotGiven::Cannot => (
             FailCode::ToolError,
-            "the tool needs input that this client cannot give; nothing was done",
+            "the tool needs input that this client cannot give; nothing was done".to_owned(),
         ),
-        NotGiven::Nonsense => {
-            (FailCode::UpstreamProtocolError, "the tool asked for input in a way nobody can answer")
-        }
+        NotGiven::Nonsense => (
+            FailCode::UpstreamProtocolError,
+            "the tool asked for input in a way nobody can answer".to_owned(),
+        ),
+        NotGiven::Unfit(wrong) => (
+            FailCode::ToolError,
+            format!("the answer does not fit what the tool asked for: {wrong}; nothing was done"),
+        ),
     };
     Failed::new(code, Class::Permanent, Delivery::Refused, Verdict::Neutral, words)
 }

@@ -10,7 +10,7 @@ use crate::engine::ToolInfo;
 use crate::mcp::jsonrpc::INVALID_PARAMS;
 use crate::mcp::messages::List;
 use crate::mcp::version::Era;
-use crate::mcp::{meta, translate};
+use crate::mcp::{meta, translate, visible};
 use crate::strict_json::{self, Limits};
 
 /// Items of one page, and bytes of its items; the first item always fits.
@@ -45,6 +45,7 @@ pub(super) fn definition(tool: &ToolInfo, modern: bool) -> Value {
     }
     listed.insert("annotations".to_owned(), Value::Object(hints));
     let mut listed = Value::Object(listed);
+    visible::descriptions(&mut listed);
     meta::to_agent(&mut listed);
     translate::tool_for(if modern { Era::Modern } else { Era::Legacy }, &mut listed);
     listed

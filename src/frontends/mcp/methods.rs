@@ -176,7 +176,10 @@ impl Mcp {
                     to do next."
                 .to_owned();
         }
-        tracing::warn!(%agent, hidden, "an agent that speaks MCP has no tools");
+        let revision = self.engine.snapshot().revision.clone();
+        if self.empty_handed.is_new(agent, &revision.0) {
+            tracing::warn!(%agent, hidden, %revision, "an agent that speaks MCP has no tools");
+        }
         match hidden {
             0 => format!(
                 "The agent `{agent}` may call no tool: the policy allows it none that is there."

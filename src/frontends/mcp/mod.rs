@@ -9,6 +9,7 @@ mod asks;
 mod calls;
 mod channel;
 mod doors;
+mod empty_handed;
 mod http;
 mod listening;
 mod lists;
@@ -39,6 +40,7 @@ use crate::engine::Engine;
 use crate::mcp::version::{Era, Revision};
 use crate::telemetry::metrics::Metrics;
 use channel::Line;
+use empty_handed::EmptyHanded;
 use listening::Places;
 use parking::Lot;
 use seal::Seal;
@@ -60,6 +62,7 @@ pub(super) struct Mcp {
     listening: Arc<Places>,
     /// Calls that wait for their agents' answers.
     lot: Arc<Lot>,
+    empty_handed: EmptyHanded,
 }
 
 /// Who asks, and what is known of it beside the message.
@@ -102,6 +105,7 @@ impl Mcp {
             states: States::new(),
             listening: Arc::default(),
             lot: Arc::default(),
+            empty_handed: EmptyHanded::default(),
         }
     }
 

@@ -104,6 +104,16 @@ impl Cutter {
         }
         found
     }
+
+    /// The input has ended: what came after the last line end is a line, too. Whether it is whole is for its reader to
+    /// say: a message that was cut off does not parse.
+    pub fn end(self) -> Option<Read> {
+        if self.skipping {
+            return Some(Read::TooLong);
+        }
+        let blank = self.open.iter().all(u8::is_ascii_whitespace);
+        (!blank).then_some(Read::Line(self.open))
+    }
 }
 
 /// One connection over standard streams.
@@ -412,5 +422,23 @@ mod tests {
         read.extend(cutter.push(b"zz\n12345\nq"));
         let line = |text: &str| Read::Line(text.as_bytes().to_vec());
         assert_eq!(read, [line("ab"), Read::TooLong, line("xyzz"), Read::TooLong]);
+        assert_eq!(cutter.end(), Some(line("q")));
+    }
+
+    #[test]
+    fn what_comes_after_the_last_line_end_is_a_line() {
+        let last = |pieces: &[&[u8]]| {
+            let mut cutter = Cutter::new(4);
+            for piece in pieces {
+                cutter.push(piece);
+            }
+            cutter.end()
+        };
+        for pieces in [&[b"".as_slice()] as &[&[u8]], &[b"ab\n"], &[b"ab\n", b" \r"], &[b"12345\n"]]
+        {
+            assert_eq!(last(pieces), None, "{pieces:?}");
+        }
+        assert_eq!(last(&[b"ab\nc", b"d"]), Some(Read::Line(b"cd".to_vec())));
+        assert_eq!(last(&[b"ab\n12345"]), Some(Read::TooLong));
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing here is a closed type: what a view does not name stays in the tree and goes out as it came.
 
+mod answers;
 mod input;
 mod lifecycle;
 mod lists;
@@ -12,6 +13,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+pub use answers::check_answer;
 pub use input::{Ask, AskKind, InputRequired, MAX_ASKS};
 pub use lifecycle::{
     ClientCapabilities, DiscoverResult, InitializeParams, InitializeResult, ServerCapabilities,

@@ -3,7 +3,7 @@
 use http::{HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 
-use super::read::{At, Fields, Kind, Report};
+use super::read::{At, Fields, Kind, Report, suggest_switch};
 use super::tree::{Node, NodeKind, Scalar};
 use crate::call::names::is_plain_name;
 use crate::call::pointer::{Path, Pointer};
@@ -171,6 +171,7 @@ impl Kind for Bool {
             return Some(value);
         }
         report.wrong("CR1004", node, "`true` or `false`");
+        suggest_switch(node, &["true", "false"], report);
         None
     }
 

@@ -9,7 +9,9 @@ use super::kinds::{
     ADDRESS, BASE_URL, Bool, COUNT, Count, NAME, SchemaKind, SchemaSource, SecretKind, SecretRef,
     is_env_name,
 };
-use super::read::{At, Entries, Fields, Kind, List, Record, Report, Sensitive, Words};
+use super::read::{
+    At, Entries, Fields, Kind, List, Record, Report, Sensitive, Words, suggest_switch,
+};
 use super::sections::{AUTH, BREAKER, BUCKET, HTTP_VERSION, RETRY_BUDGET};
 use super::tree::{Node, NodeKind, Scalar};
 use super::{Maybe, Tool, Upstream};
@@ -349,6 +351,7 @@ impl Kind for PinKind {
             NodeKind::Map(_) => PIN_FILE.read(node, report).flatten().map(Pin::File),
             NodeKind::Scalar { .. } | NodeKind::List(_) | NodeKind::Broken => {
                 report.wrong("CR1004", node, "`first_seen`, `none` or `{ file: path }`");
+                suggest_switch(node, &["none"], report);
                 None
             }
         }

@@ -397,9 +397,8 @@ impl<T: Copy> Kind for Words<T> {
                 if let (true, Some(last)) = (bare, report.problems.last_mut()) {
                     last.label = Some("put it in quotes: without them it is a number".into());
                 }
-                if let (Some(near), Some(last)) =
-                    (nearest(text, &words), report.problems.last_mut())
-                {
+                let near = nearest(text, &words).or_else(|| switch(node, &words));
+                if let (Some(near), Some(last)) = (near, report.problems.last_mut()) {
                     last.label = Some(format!("did you mean `{near}`?"));
                 }
             }
@@ -411,5 +410,33 @@ impl<T: Copy> Kind for Words<T> {
         let words: Vec<&str> =
             self.0.iter().filter(|(_, value)| value.is_some()).map(|(word, _)| *word).collect();
         json!({ "enum": words })
+    }
+}
+
+/// Words that switch something off or on in other files (`off` and `no` are even booleans in YAML 1.1), and the words of
+/// this language that mean it.
+const SWITCHES: [(&[&str], &[&str]); 2] = [
+    (
+        &["off", "no", "n", "false", "none", "never", "disable", "disabled", "null", "~"],
+        &["disabled", "none", "ignore", "false"],
+    ),
+    (
+        &["on", "yes", "y", "true", "always", "enable", "enabled"],
+        &["enforce", "use", "required", "true"],
+    ),
+];
+
+/// The word of `words` that is meant by a switch of another language.
+pub(crate) fn switch<'w>(node: &Node, words: &[&'w str]) -> Option<&'w str> {
+    let NodeKind::Scalar { text, .. } = &node.kind else { return None };
+    let asked = text.to_ascii_lowercase();
+    let (_, meant) = SWITCHES.iter().find(|(said, _)| said.contains(&asked.as_str()))?;
+    meant.iter().find_map(|meant| words.iter().find(|word| *word == meant).copied())
+}
+
+/// Stands beside the value that was reported last.
+pub(crate) fn suggest_switch(node: &Node, words: &[&str], report: &mut Report) {
+    if let (Some(meant), Some(last)) = (switch(node, words), report.problems.last_mut()) {
+        last.label = Some(format!("did you mean `{meant}`?"));
     }
 }

@@ -111,7 +111,7 @@ impl Agent {
     }
 
     /// Calls `make`, answers the one question, and tells how it ended.
-    async fn make(&self, id: u32, answer: &Value) -> Value {
+    pub(super) async fn make(&self, id: u32, answer: &Value) -> Value {
         let params = json!({"name": "make", "arguments": {"n": id}});
         let call = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
         let mut stream = Stream::new(self.post(&call).await.into_body());

@@ -161,6 +161,9 @@ async fn a_server_that_cannot_be_listed_ends_with_its_reason_and_writes_nothing(
         let (code, out, said) = verb(&["import", "mcp", &url(server)]).await;
         assert_eq!((code, out.as_str()), (2, ""), "{said}");
         assert!(said.starts_with("error: ") && said.contains(why), "{said}");
+        // Words for people: where it was looked for, and what to look at; nothing as Rust writes it.
+        assert!(said.contains(&format!("asked at {}: ", url(server))), "{said}");
+        assert!(!said.contains("(\"") && !said.contains(" { "), "{said}");
     }
     for words in [["import", "mcp", "nowhere"], ["import", "mcp", "http://nobody.invalid/mcp"]] {
         let (code, out, said) = verb(&words).await;

@@ -249,3 +249,59 @@ async fn what_a_server_refuses_is_not_promised() {
     }
     assert!(legacy.of("resources/unsubscribe").is_empty(), "there is nothing to end");
 }
+
+/// What a server says while a stream of its living session is broken is lost.
+#[tokio::test]
+async fn a_stream_that_broke_and_is_open_again_has_its_subscribers_look_again() {
+    let server = server("2025-11-25").await;
+    let resources = json!({"subscribe": true, "listChanged": true});
+    server.set_capabilities(json!({"tools": {"listChanged": true}, "resources": resources}));
+    server.set_get(vec![Piece::Held]);
+    let desk = desk(&server).await;
+    let agent = desk.agent("2026-07-28").await;
+    let filter = json!({"resourceSubscriptions": [A], "resourcesListChanged": true});
+    let mut stream = agent.listen(&filter).await;
+    let first = stream.next().await.expect("acknowledged");
+    assert_eq!(first["params"]["notifications"], filter, "{first}");
+    let streams = || server.seen().iter().filter(|seen| seen.http == "GET").count();
+    // The gateway's own and the agent's.
+    wait_for("the streams", 5 * S, async || streams() == 2).await;
+    quiet(&mut stream).await;
+    server.set_get(vec![Piece::Told]);
+    server.go();
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        let next = timeout(5 * S, stream.next()).await.expect("in time").expect("open");
+        told.push(next["method"].as_str().unwrap_or_default().to_owned());
+        if next["method"] == "notifications/resources/updated" {
+            assert_eq!(next["params"]["uri"], A, "{next}");
+        }
+    }
+    told.sort();
+    assert_eq!(told, ["notifications/resources/list_changed", "notifications/resources/updated"]);
+    quiet(&mut stream).await;
+    assert_eq!(
+        asked(&server, "resources/subscribe"),
+        1,
+        "the session lives: nothing is asked anew"
+    );
+}
+
+/// One that names its events is gone on with where it ended: nothing is missing.
+#[tokio::test]
+async fn a_stream_that_is_gone_on_with_has_nobody_look_again() {
+    let server = server("2025-11-25").await;
+    server.set_get(vec![Piece::Prime("e1", 10), Piece::Held]);
+    let desk = desk(&server).await;
+    let agent = desk.agent("2026-07-28").await;
+    let mut stream = subscribed(&agent, A).await;
+    let streams = || server.seen().iter().filter(|seen| seen.http == "GET").count();
+    wait_for("the streams", 5 * S, async || streams() == 2).await;
+    server.set_get(vec![Piece::Told]);
+    server.go();
+    wait_for("the next ones", 5 * S, async || server.hearers() == 2).await;
+    let resumed =
+        server.seen().iter().filter(|seen| seen.header("last-event-id") == Some("e1")).count();
+    assert_eq!(resumed, 2);
+    quiet(&mut stream).await;
+}

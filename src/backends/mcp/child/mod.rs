@@ -34,7 +34,7 @@ use self::open::First;
 use self::process::Process;
 use self::restarts::{Restarts, Start};
 use super::handshake;
-use super::link::{Inbound, Lost, Met, Reply, Wire};
+use super::link::{Ends, Inbound, Lost, Met, Reply, Wire};
 use super::sessions::Declares;
 use crate::mcp::version::Era;
 
@@ -147,14 +147,15 @@ impl ChildLink {
 
     /// Until the child that runs now has ended; its one stream carries everything, and the fallback hears it. `gone`
     /// where it ended unwanted.
-    pub(super) async fn listen(&self, _: Arc<dyn Inbound>, gone: impl Fn() + Send) {
+    pub(super) async fn listen(&self, inbound: Arc<dyn Inbound>, gone: impl Fn(Ends) + Send) {
         let process = match &self.0.lock().now {
             Now::Open(open) => open.process.clone(),
             Now::Nothing | Now::Opening(_) => return,
         };
+        inbound.listening();
         process.gone.cancelled().await;
         if process.over.get().is_none_or(|over| over.failed) {
-            gone();
+            gone(Ends::Lost);
         }
     }
 

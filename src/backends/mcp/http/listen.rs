@@ -11,7 +11,7 @@ use super::HttpLink;
 use super::read::{MAX_EVENT, Media, media};
 use super::session::Generation;
 use crate::backends::classify;
-use crate::backends::mcp::link::{Inbound, Lost};
+use crate::backends::mcp::link::{Ends, Inbound, Lost};
 use crate::backends::room::{FREE, Place};
 use crate::egress::AnswerBody;
 use crate::mcp::jsonrpc::Message;
@@ -37,7 +37,7 @@ impl HttpLink {
     pub(in crate::backends::mcp) async fn listen(
         &self,
         inbound: Arc<dyn Inbound>,
-        gone: impl Fn() + Send,
+        gone: impl Fn(Ends) + Send,
     ) {
         let generation = self.current();
         self.listen_to(&generation, inbound.clone(), &gone).await;
@@ -47,7 +47,7 @@ impl HttpLink {
         }
         if generation.closed.is_cancelled() {
             // Another session has taken its place, and nobody listens on that yet.
-            gone();
+            gone(Ends::Lost);
         }
     }
 
@@ -55,7 +55,7 @@ impl HttpLink {
         &self,
         generation: &Arc<Generation>,
         inbound: Arc<dyn Inbound>,
-        gone: &(impl Fn() + Send),
+        gone: &(impl Fn(Ends) + Send),
     ) {
         if generation.opened.get().is_none_or(|opened| !opened.met.revision.features().get_stream) {
             return;
@@ -72,7 +72,7 @@ impl HttpLink {
                 Ok(None) => return,
                 Err(_) => wait = (wait * 2).min(AGAIN_AT_MOST),
             }
-            gone();
+            gone(if last.is_empty() { Ends::Lost } else { Ends::Resumable });
             #[expect(
                 clippy::disallowed_methods,
                 reason = "back-off of a stream that no call waits for"
