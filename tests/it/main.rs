@@ -12,6 +12,7 @@ mod admin;
 mod architecture;
 mod binary;
 mod budgets;
+mod cached;
 mod caller_keys;
 mod cases;
 mod cases_listed;

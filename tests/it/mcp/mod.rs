@@ -4,6 +4,7 @@
 mod approvals;
 mod asides;
 mod asks;
+mod cached;
 mod calls;
 mod cancelled;
 mod cases;
