@@ -20,7 +20,7 @@ use tower::{Layer, Service, ServiceExt};
 use self::flight::{Follow, Heard, Joined, Lead, Shared};
 use self::key::Key;
 pub use self::memory::{Cached, Memory};
-pub use self::spoil::{Mark, Marks, SpoilLayer};
+pub use self::spoil::{Mark, Marks, SpoilLayer, spoiling};
 use super::gate::{Answering, Below, take_ready};
 use super::state::ToolState;
 use crate::call::code::{DenyCode, FailCode};

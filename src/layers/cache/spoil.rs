@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use tower::{Layer, Service};
 
-use crate::call::{Failed, ToolCall, ToolResult};
+use crate::call::{Failed, Polled, TaskWay, ToolCall, ToolResult};
 
 /// Every value of every mark of the process, once: a mark that is made anew stands where none stood before.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -95,5 +95,50 @@ where
             drop(spoils);
             ended
         })
+    }
+}
+
+/// The way to ask for tasks of writes to the upstream: the end of one is the end of its write, also long after its call.
+pub fn spoiling(way: TaskWay, mark: Arc<Mark>) -> TaskWay {
+    TaskWay::new(move |task| {
+        let (polling, mark) = (way.poll(task), mark.clone());
+        Box::pin(async move {
+            let polled = polling.await;
+            match polled {
+                Polled::Ended(_) | Polled::Over(_) => mark.change(),
+                Polled::Working(_) | Polled::NoAnswer => {}
+            }
+            polled
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::call::{AgentId, RunId, TaskOf};
+
+    async fn changes(shows: fn() -> Polled) -> bool {
+        let mark = Arc::new(Mark::default());
+        let stood = mark.now();
+        let way =
+            spoiling(TaskWay::new(move |_| Box::pin(std::future::ready(shows()))), mark.clone());
+        let of = TaskOf {
+            agent: AgentId::new("a").expect("a name"),
+            run: RunId::new("r").expect("an id"),
+            task: "t".into(),
+        };
+        drop(way.poll(of).await);
+        mark.now() != stood
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_task_spoils_and_asking_for_one_does_not() {
+        assert!(changes(|| Polled::Ended(Box::new(Err(Failed::internal("x"))))).await);
+        assert!(changes(|| Polled::Over("gone".into())).await);
+        assert!(!changes(|| Polled::Working(Duration::ZERO)).await);
+        assert!(!changes(|| Polled::NoAnswer).await);
     }
 }

@@ -84,6 +84,11 @@ impl<'a> Maker<'a> {
     ) -> Option<Arc<Hands>> {
         let (state, draining) = (self.gates.state.clone(), self.gates.draining.clone());
         let name = self.tool.name.clone();
+        let spoils = self.spoils().map(|layer| layer.mark);
+        let tasks = tasks.map(|way| match spoils {
+            Some(mark) => cache::spoiling(way, mark),
+            None => way,
+        });
         let may_send = move || !draining.is_cancelled() && state.is_closed(&name);
         remedies::hands(self.tool, self.metrics.clone(), resend, query, tasks, may_send)
             .map(Arc::new)
