@@ -272,12 +272,9 @@ impl With {
         }
     }
 
-    /// An answer that may still stand in for a broken tool.
+    /// An answer that may still stand in for a broken tool. Of one that was isolated meanwhile nothing is found.
     fn stale(&self, key: &Key) -> Option<ToolResult> {
         let longer = self.policy.stale_if_error?;
-        if self.state.is_isolated() {
-            return None;
-        }
         let most = self.policy.ttl.saturating_add(longer);
         let found = self.memory.results.get(key, self.marks(), most, Source::StaleCache)?;
         // One that came meanwhile, by way of another call, is not stale.

@@ -252,6 +252,18 @@ async fn a_tool_switched_off_by_a_person_says_nothing_more_and_forgets_what_it_s
     assert_eq!(code(&rig.ask_same("look").await), "tool_unavailable", "what it said is gone");
 }
 
+#[tokio::test(start_paused = true)]
+async fn no_old_answer_stands_in_for_a_tool_that_was_switched_off_while_it_was_asked() {
+    let rig = one(stale_look());
+    assert_eq!(code(&rig.ask_same("look").await), "ok");
+    advance(TTL).await;
+    rig.backend.then(Does::Fail(3 * S, status(503)));
+    let asked = start(rig.ask_same("look")).await;
+    rig.gates.state.isolate(&super::rig::tool_name("look"), "ada", "it lies").expect("isolated");
+    advance(3 * S).await;
+    assert_eq!(code(&asked.await.expect("no panic")), "tool_unavailable");
+}
+
 fn shop() -> Rig {
     of(vec![stale_look(), tool("pay", Effect::Write)])
 }
