@@ -105,6 +105,7 @@ impl Ledger {
 
     async fn keep_task(&self, sending: Sending, task: TaskId) -> bool {
         let Some(change) = self.book.begun(sending, task) else { return false };
+        crash_point!("ledger: before a task is on record");
         let kept = self.book.store.commit(change).await;
         crash_point!("ledger: after a task is on record");
         self.tasks.follow(sending);

@@ -42,13 +42,18 @@ fn server(name: &str, words: &str, more: &str) -> String {
 }
 
 async fn gateway(servers: &[String]) -> Process {
+    gateway_that_allows(servers, "kid_effect, kid_die_after, kid_deep, kid_ask").await
+}
+
+/// `writes`: what the agent may call beside every read.
+async fn gateway_that_allows(servers: &[String], writes: &str) -> Process {
     let folder = tempfile::tempdir().expect("a folder");
     let policy = format!(
         "apiVersion: checkrein/v1
 kind: Policy
 mcp_servers:
 {}agents:
-  default: {{ allow: [\"*\", kid_effect, kid_die_after, kid_deep, kid_ask] }}
+  default: {{ allow: [\"*\", {writes}] }}
   b: {{ identities: [ {{ token: {{ file: FOLDER/b }} }} ], allow: [\"*\"] }}
 ",
         servers.concat()
@@ -365,4 +370,24 @@ async fn the_gateways_own_end_takes_every_group_along() {
         let took = began.elapsed();
         assert!(took < S * 14, "{signal}: {took:?} {}", gateway.log());
     }
+}
+
+/// As by HTTP: the handle is asked for on the streams of the same child until its task has ended.
+#[tokio::test]
+async fn a_child_that_answers_with_a_task_is_asked_until_it_has_ended_and_called_once() {
+    let kid = server("kid", "era=modern, tasks=2", "").replace(
+        "    tools:\n",
+        "    tools:\n      task: { tasks: use, timeout: { connect: 9s, first_byte: 9s, total: 10s } }\n",
+    );
+    let gateway = gateway_that_allows(&[kid], "kid_task").await;
+    let listed = async || http::get(gateway.data, "/v1/tools").await.text().contains("kid_task");
+    wait_for("the tool", SOON, listed).await;
+    let called = http::request(gateway.data, "POST", "/v1/tools/kid_task", &[], br#"{"text":"x"}"#);
+    let called = called.await;
+    assert_eq!(called.status, 200, "{}", called.text());
+    assert!(called.text().contains("made by a child"), "{}", called.text());
+    let mut effects = lines(&gateway, "kid.effects");
+    effects.retain(|effect| !effect.starts_with("subscriptions/listen"));
+    assert_eq!(effects, ["task x", "asked of t-1", "asked of t-1", "asked of t-1"]);
+    assert_eq!(lines(&gateway, "kid.heard").iter().filter(|line| *line == "tools/call").count(), 1);
 }

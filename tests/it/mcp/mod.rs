@@ -20,6 +20,7 @@ mod fidelity;
 mod hidden;
 mod import;
 mod leaks;
+mod left;
 mod legacy;
 mod listening;
 mod matrix;

@@ -230,12 +230,16 @@ async fn a_task_is_asked_for_when_nobody_waits_any_more() {
 }
 
 async fn start(server: &ScriptedServer, state: &Path) -> Process {
+    start_with(writes(server, SHORT), state, &[]).await
+}
+
+async fn start_with(stand: Stands, state: &Path, wrap: &[&str]) -> Process {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("policy.yaml");
-    let text = policy(&[writes(server, SHORT)]).replace("DIR/b", "TOKEN_B");
+    let text = policy(&[stand]).replace("DIR/b", "TOKEN_B");
     std::fs::write(&file, filled(folder.path(), &text)).expect("written");
     let state = state.display().to_string();
-    let process = Process::start_at(folder, &file, &["--state", &state], &[]).await;
+    let process = Process::start_at(folder, &file, &["--state", &state], wrap).await;
     let listed = async || http::get(process.data, "/v1/tools").await.text().contains("make");
     wait_for("the tool", 10 * S, listed).await;
     process
@@ -281,6 +285,50 @@ async fn a_task_handle_settles_an_unknown() {
     assert_eq!(again["replayed"], true, "{again}");
     assert_eq!(row(state.path()).0, "executed");
     assert_eq!((server.of("tools/call").len(), server.runs("make")), (1, 1), "begun once");
+}
+
+/// The crash matrix of a task: before its handle is on record, and after. What began it is never sent again.
+#[tokio::test]
+async fn a_crash_at_either_side_of_a_handle_s_record_is_survived() {
+    if !cfg!(debug_assertions) {
+        return; // a release build has no points to die at
+    }
+    for (point, kept) in [
+        ("ledger: before a task is on record", None),
+        ("ledger: after a task is on record", Some("t-1".to_owned())),
+    ] {
+        let server = server().await;
+        let state = tempfile::tempdir().expect("a folder");
+        server.script("make", [begins()]);
+        server.script("tasks/get", [completed(false)]);
+        let plan = format!("CHECKREIN_CRASH_AT=1 {point}");
+        let process = start_with(writes(&server, SHORT), state.path(), &["env", &plan]).await;
+        let reached = async {
+            wait_for("the point", 10 * S, async || {
+                server.runs("make") == 1 && row(state.path()) == ("intent".into(), kept.clone())
+            })
+            .await;
+            process.signal("KILL");
+        };
+        tokio::select! {
+            () = reached => {}
+            told = make(process.data, "one") => panic!("{point}: {told}"),
+        }
+        drop(process);
+        assert!(server.of("tasks/get").is_empty(), "{point}: nothing before it is on record");
+        let process = start(&server, state.path()).await;
+        let open = async || process.metrics().await.sum("checkrein_reviews_open", &[]);
+        if kept.is_some() {
+            wait_for("the review to be settled", 10 * S, async || open().await == 0.0).await;
+            let again = make(process.data, "two").await;
+            assert!(again.to_string().contains("made at last"), "{point}: {again}");
+        } else {
+            let again = make(process.data, "two").await;
+            assert_eq!(again["error"], "review_required", "{point}: {again}");
+            assert_eq!(open().await, 1.0, "{point}: a person looks");
+        }
+        assert_eq!((server.of("tools/call").len(), server.runs("make")), (1, 1), "{point}");
+    }
 }
 
 #[tokio::test]

@@ -80,13 +80,28 @@ def initialize(ident, params):
 def tools(ident):
     schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
     names = ["echo", "effect", "die_before", "die_after", "slow", "long", "endless", "environment", "stop_reading",
-             "half", "progress", "ask", "count", "close", "touch", "deep"]
+             "half", "progress", "ask", "count", "close", "touch", "deep"] + (["task"] if "tasks" in asked else [])
     listed = [{"name": name, "description": name, "inputSchema": schema} for name in names]
     result = json.dumps({"tools": listed, "resultType": "complete"})
     if "deep" in asked:
         bad = '{"name": "too_deep", "inputSchema": {"type": "object", "x": %s}}' % NESTED
         result = result.replace("[{", "[%s, {" % bad, 1)
     put('{"jsonrpc": "2.0", "id": %s, "result": %s}\n' % (json.dumps(ident), result))
+
+
+def task(status, **more):
+    return dict({"resultType": "complete", "taskId": "t-1", "status": status, "ttlMs": 60000, "pollIntervalMs": 50,
+                 "createdAt": "2026-07-28T00:00:00Z", "lastUpdatedAt": "2026-07-28T00:00:00Z"}, **more)
+
+
+def asked_of_task(ident, params):
+    """Working for as often as `tasks=` says, then done."""
+    global count
+    note("effects", "asked of " + params["taskId"])
+    count += 1
+    result = {"content": [{"type": "text", "text": "made by a child"}], "isError": False}
+    done = count > int(asked["tasks"])
+    send({"jsonrpc": "2.0", "id": ident, "result": task("completed", result=result) if done else task("working")})
 
 
 waiting = {}
@@ -135,6 +150,8 @@ def call(ident, params):
         token = params.get("_meta", {}).get("progressToken")
         told = {"progressToken": token, "progress": 1}
         send({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
+    if name == "task":
+        return send({"jsonrpc": "2.0", "id": ident, "result": dict(task("working"), resultType="task")})
     if name == "touch":
         told = {"uri": text}
         for listen in listens or [None]:
@@ -161,6 +178,8 @@ def heard(message):
         tools(ident)
     elif method == "tools/call":
         call(ident, message["params"])
+    elif method == "tasks/get" and "tasks" in asked:
+        asked_of_task(ident, message["params"])
     elif method in ("resources/subscribe", "resources/unsubscribe"):
         note("effects", method + " " + message["params"]["uri"])
         send({"jsonrpc": "2.0", "id": ident, "result": {}})
