@@ -52,7 +52,7 @@ pub fn identify(
         (Some(field), None) => {
             let token = token::bearer(field.as_bytes())
                 .ok_or_else(|| unauthenticated("the Authorization field is no `Bearer TOKEN`"))?;
-            token::owner(token, snapshot.agents.values())
+            token::owner(token, &snapshot.proofs)
                 .ok_or_else(|| unauthenticated("the token belongs to no agent of the policy"))
         }
     }
@@ -78,7 +78,7 @@ pub fn shown(headers: &http::HeaderMap) -> Shown<'_> {
 
 /// True for a token with which agents of the policy prove themselves: it is nobody else's.
 pub fn is_agents(token: &[u8], snapshot: &Snapshot) -> bool {
-    token::is_any_agents(token, snapshot.agents.values())
+    token::is_any_agents(token, &snapshot.proofs)
 }
 
 fn no_credential(peer: Peer, snapshot: &Snapshot) -> Result<AgentId, Denied> {

@@ -7,8 +7,10 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::*;
+use crate::call::Named;
 use crate::policy::snapshot::{
-    Agent, Egress, FusePolicy, OnUnlisted, ProcessLimits, Revision, Rule, RunPolicy, SecretText,
+    Agent, Egress, FusePolicy, OnUnlisted, ProcessLimits, Proofs, Revision, Rule, RunPolicy,
+    SecretText,
 };
 
 fn run_policy() -> Arc<RunPolicy> {
@@ -49,12 +51,14 @@ fn agent(name: &str, tokens: &[&str]) -> Agent {
 }
 
 fn snapshot(agents: Vec<Agent>) -> Snapshot {
+    let agents: Named<_, _> = agents.into_iter().map(|a| (a.id.clone(), Arc::new(a))).collect();
     Snapshot {
         routes: Arc::default(),
         name: "test".into(),
         revision: Revision("0".into()),
         tools: Default::default(),
-        agents: agents.into_iter().map(|a| (a.id.clone(), Arc::new(a))).collect(),
+        proofs: Arc::new(Proofs::of(agents.values())),
+        agents,
         upstreams: HashMap::new(),
         limits: ProcessLimits {
             rate_limit: None,
@@ -165,4 +169,22 @@ fn bb_a06_free_headers_are_no_identity() {
     let mut as_b = claims.to_vec();
     as_b.push(("authorization", "Bearer token-b"));
     assert_eq!(who(Peer::Remote, &as_b).as_deref(), Some("b"));
+}
+
+#[test]
+fn one_of_a_thousand_agents_is_found_by_its_token_and_a_stranger_is_nobody() {
+    let crowd = (0..1000).map(|n| agent(&format!("a{n}"), &[&format!("token-{n:04}")])).collect();
+    let crowd = snapshot(crowd);
+    let asked = |token: &str| {
+        let mut headers = HeaderMap::new();
+        let value = HeaderValue::from_str(&format!("Bearer {token}")).expect("a value");
+        headers.insert(AUTHORIZATION, value);
+        identify(Peer::Loopback, &headers, &crowd).map(|agent| agent.to_string()).ok()
+    };
+    for n in [0, 1, 500, 999] {
+        assert_eq!(asked(&format!("token-{n:04}")), Some(format!("a{n}")));
+    }
+    for stranger in ["token-1000", "token-000", "token-00000", "TOKEN-0000"] {
+        assert_eq!(asked(stranger), None, "{stranger}");
+    }
 }

@@ -1,12 +1,10 @@
-//! Bearer tokens (RFC 6750), compared in constant time with every token of every agent.
-//! No early exit: how long it takes tells nothing about how much of a token was right.
-
-use std::sync::Arc;
+//! Bearer tokens (RFC 6750), found by a keyed hash of the whole and then compared in constant time.
+//! How long it takes tells nothing about how much of a token was right.
 
 use subtle::ConstantTimeEq;
 
 use crate::call::AgentId;
-use crate::policy::snapshot::Agent;
+use crate::policy::snapshot::Proofs;
 
 /// The token of `Bearer b64token`: the scheme in any case, one or more spaces, RFC 6750's alphabet, nothing else.
 pub(super) fn bearer(field: &[u8]) -> Option<&[u8]> {
@@ -29,30 +27,21 @@ pub fn same(secret: &[u8], shown: &[u8]) -> bool {
 }
 
 /// True where a token is any agent's, also one that two agents share.
-pub(super) fn is_any_agents<'a>(
-    shown: &[u8],
-    mut agents: impl Iterator<Item = &'a Arc<Agent>>,
-) -> bool {
-    agents.any(|agent| agent.tokens.iter().any(|token| same(token.0.as_bytes(), shown)))
+pub(super) fn is_any_agents(shown: &[u8], proofs: &Proofs) -> bool {
+    proofs.like(shown).iter().any(|(token, _)| same(token.0.as_bytes(), shown))
 }
 
 /// The one agent a token proves. None, or two agents with the same token: nobody.
-pub(super) fn owner<'a>(
-    shown: &[u8],
-    agents: impl Iterator<Item = &'a Arc<Agent>>,
-) -> Option<AgentId> {
-    let mut proved = None;
-    let mut count = 0u32;
-    for agent in agents {
-        let mut right = subtle::Choice::from(0);
-        for token in &agent.tokens {
-            // The length may show; the content may not.
-            right |= token.0.as_bytes().ct_eq(shown);
+pub(super) fn owner(shown: &[u8], proofs: &Proofs) -> Option<AgentId> {
+    let mut proved: Option<&AgentId> = None;
+    for (token, agent) in proofs.like(shown) {
+        if !same(token.0.as_bytes(), shown) {
+            continue;
         }
-        if bool::from(right) {
-            count = count.saturating_add(1);
-            proved = Some(&agent.id);
+        if proved.is_some_and(|before| before != agent) {
+            return None;
         }
+        proved = Some(agent);
     }
-    if count == 1 { proved.cloned() } else { None }
+    proved.cloned()
 }

@@ -19,7 +19,7 @@ use super::merge::{self, get, in_memory, narrow};
 use super::schema::Schema;
 use super::snapshot::{
     Agent, Allowed, ApprovalPolicy, BodyEncoding, CachePolicy, Egress, FusePolicy, Grants,
-    HostRule, HttpTemplate, Identical, OnUnlisted, ProcessLimits, Rest, ResultPolicy, Rule,
+    HostRule, HttpTemplate, Identical, OnUnlisted, ProcessLimits, Proofs, Rest, ResultPolicy, Rule,
     RunPolicy, SecretText, Snapshot, Target, Tool, Upstream, When, WritePolicy,
 };
 use crate::call::Named;
@@ -39,7 +39,7 @@ pub fn compile(checked: &Checked<'_>) -> Arc<Snapshot> {
         .filter_map(|(name, section)| tool(checked, name, section, &upstreams))
         .map(|tool| (tool.name.clone(), Arc::new(tool)))
         .collect();
-    let agents = document
+    let agents: Named<AgentId, Arc<Agent>> = document
         .agents
         .iter()
         .filter_map(|(name, section)| agent(checked, name, section, &tools))
@@ -53,6 +53,7 @@ pub fn compile(checked: &Checked<'_>) -> Arc<Snapshot> {
         egress: egress(document),
         routes: Arc::new(route::tables(&tools)),
         tools,
+        proofs: Arc::new(Proofs::of(agents.values())),
         agents,
         upstreams,
         limits: limits(document),

@@ -3,6 +3,7 @@
 mod approval;
 mod cache;
 mod mcp;
+mod proofs;
 mod proxy;
 mod remedies;
 
@@ -20,6 +21,7 @@ pub use self::cache::CachePolicy;
 pub use self::mcp::{
     Child, EnvValue, IsError, MayAsk, McpServer, McpTool, OnDrift, Pass, Pin, Reach, Share,
 };
+pub use self::proofs::{Proofs, SecretText};
 pub use self::proxy::{BadPath, ProxyRoute, RoutePiece, RouteTable, Routed, decoded};
 pub use self::remedies::{Idempotency, Probe, QueryArgument, SentAs, StatusQuery};
 use super::bind::Remark;
@@ -63,6 +65,7 @@ pub struct Snapshot {
     pub revision: Revision,
     pub tools: Named<ToolName, Arc<Tool>>,
     pub agents: Named<AgentId, Arc<Agent>>,
+    pub proofs: Arc<Proofs>,
     pub upstreams: HashMap<UpstreamName, Arc<Upstream>>,
     /// Of plain HTTP clients, by upstream.
     pub routes: Arc<Named<UpstreamName, RouteTable>>,
@@ -135,16 +138,6 @@ pub struct Agent {
 pub struct Grants {
     pub allow: Vec<(String, Rule)>,
     pub deny: Vec<(String, Rule)>,
-}
-
-/// A secret's text; its `Debug` shows nothing.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SecretText(pub Arc<str>);
-
-impl fmt::Debug for SecretText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<secret>")
-    }
 }
 
 /// `runs.X`. `None` in a budget = unlimited.

@@ -430,6 +430,7 @@ pub(crate) fn snapshot(tools: Vec<Tool>, agent: Agent) -> Snapshot {
         upstreams,
         tools: tools.into_iter().collect(),
         agents: [(agent.id.clone(), Arc::new(agent))].into_iter().collect(),
+        proofs: Arc::default(),
         limits: ProcessLimits {
             rate_limit: None,
             bulkhead: 10_000,

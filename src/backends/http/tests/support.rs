@@ -159,6 +159,7 @@ pub(crate) fn snapshot(tool: &Arc<Tool>) -> Snapshot {
         revision: Revision(Arc::from("0")),
         tools: [(tool.name.clone(), tool.clone())].into_iter().collect(),
         agents: Default::default(),
+        proofs: Arc::default(),
         upstreams: [(tool.upstream.name.clone(), tool.upstream.clone())].into(),
         limits: ProcessLimits {
             rate_limit: None,
