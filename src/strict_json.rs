@@ -7,12 +7,14 @@
 pub mod object;
 mod shallow;
 mod spelling;
+pub mod top;
 pub mod write;
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
 pub use self::shallow::shallow;
@@ -143,6 +145,33 @@ pub fn parse(text: &[u8], limits: Limits) -> Result<Value, JsonFault> {
     }
 }
 
+/// Whether a tree that was read under wider limits is within these, but for the length of its text.
+pub fn within(value: &Value, limits: Limits) -> bool {
+    let mut left = limits.values;
+    fits(value, limits, limits.depth, &mut left)
+}
+
+fn fits(value: &Value, limits: Limits, depth: usize, left: &mut usize) -> bool {
+    let Some(fewer) = left.checked_sub(1) else { return false };
+    *left = fewer;
+    match value {
+        Value::Null | Value::Bool(_) | Value::String(_) => true,
+        // Others are looked at where they are read.
+        Value::Number(number) => !limits.double_range || is_plain(number.as_str()),
+        Value::Array(items) => {
+            depth > 0 && items.iter().all(|item| fits(item, limits, depth - 1, left))
+        }
+        Value::Object(members) => {
+            depth > 0 && members.values().all(|value| fits(value, limits, depth - 1, left))
+        }
+    }
+}
+
+/// Digits alone, and so few that they are a whole number of every width.
+fn is_plain(digits: &str) -> bool {
+    digits.len() <= 18 && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// State of one walk: the limits, the pointer so far, and the first fault of ours.
 struct Walk {
     limits: Limits,
@@ -201,7 +230,7 @@ impl Walk {
                 self.refuse(Kind::NumberRange, format!("a number of {} characters", digits.len()))
             );
         }
-        let plain = digits.len() <= 18 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let plain = is_plain(&digits);
         if !plain && digits.contains(['e', 'E']) {
             self.exponents.set(true);
         }
@@ -308,7 +337,8 @@ impl<'de> Visitor<'de> for Node<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let start = self.walk.path.borrow().len();
-        let mut map = Map::new();
+        // Room for the members of most calls at once; only for the outermost objects, of which there are few.
+        let mut map = if self.depth <= 1 { Map::with_capacity(7) } else { Map::new() };
         let mut below = None;
         while let Some(key) = members.next_key::<String>()? {
             if key.starts_with(PRIVATE) {
@@ -327,14 +357,13 @@ impl<'de> Visitor<'de> for Node<'_> {
                 None => *below.insert(self.below()?),
             };
             push_name(&self.walk.path, start, &key);
-            if map.contains_key(&key) {
-                return Err(self.walk.refuse(
-                    Kind::DuplicateKey,
-                    format!("the member `{}` stands twice", shown(&key)),
-                ));
+            match map.entry(key) {
+                Entry::Vacant(place) => drop(place.insert(members.next_value_seed(node)?)),
+                Entry::Occupied(known) => {
+                    let message = format!("the member `{}` stands twice", shown(known.key()));
+                    return Err(self.walk.refuse(Kind::DuplicateKey, message));
+                }
             }
-            let value = members.next_value_seed(node)?;
-            map.insert(key, value);
         }
         if below.is_none() {
             self.below::<A::Error>()?;

@@ -366,7 +366,7 @@ impl Gateway {
         &self,
         front_ends: FrontEnds,
     ) -> impl Fn(Peer, Request<Incoming>) -> Answering + Clone + Send + Sync + 'static {
-        let exchanges = self.exchanges.clone();
+        let (exchanges, front_ends) = (self.exchanges.clone(), Arc::new(front_ends));
         move |peer, request| {
             let (front_ends, in_hand) = (front_ends.clone(), exchanges.token());
             Box::pin(async move {

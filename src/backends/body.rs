@@ -47,6 +47,10 @@ pub(super) async fn read(mut body: AnswerBody, headers: &HeaderMap, limit: usize
         };
         empty &= chunk.is_empty();
         place.wait(sink.held() + chunk.len(), most).await;
+        // All of it in one piece: there is nothing to put together.
+        if !gzip && sink.held() == 0 && body.is_over() && chunk.len() <= limit {
+            return BodyEnd::Whole(chunk);
+        }
         if let Err(error) = sink.write(&chunk) {
             return ended(&error);
         }

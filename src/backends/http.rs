@@ -80,6 +80,9 @@ impl Service<ToolCall> for Http {
 impl Inner {
     async fn attempt(&self, call: &ToolCall) -> Result<ToolResult, Failed> {
         let mut request = self.request(call)?;
+        // Only what may be sent on elsewhere is kept.
+        let upstream = &self.tool.upstream;
+        let follows = self.tool.effect == Effect::Read && upstream.follow_same_origin;
         let pooled = self.tool.write.as_ref().is_none_or(|write| write.pooled);
         let ask = Ask {
             fresh: self.tool.effect == Effect::Write && !pooled,
@@ -88,8 +91,9 @@ impl Inner {
         };
         let mut hops = 0;
         loop {
-            let Answer { head, body } =
-                self.way.send(request.to_http()?, ask).await.map_err(classify::unanswered)?;
+            let kept = follows.then(|| request.without_headers());
+            let sent = self.way.send(request.into_http()?, ask).await;
+            let Answer { head, body } = sent.map_err(classify::unanswered)?;
             let status = head.status.as_u16();
             match classify::kind(status) {
                 Kind::Success => {
@@ -99,7 +103,9 @@ impl Inner {
                     return self.success(status, head.headers, body).await;
                 }
                 Kind::Redirect if hops < MAX_REDIRECTS => {
-                    match self.next_hop(status, &head.headers, &request) {
+                    let before = kept.map(|kept| self.whole_again(kept, call)).transpose()?;
+                    let next = before.and_then(|b| self.next_hop(status, &head.headers, &b));
+                    match next {
                         Some(next) => {
                             // Its body is of no use, but its connection is.
                             drop(body::read(body, &head.headers, MAX_ERROR_BODY).await);
@@ -203,6 +209,15 @@ impl Inner {
             BodyEnd::Coded(name) => format!("(its text is coded as `{name}`)"),
         };
         judge(&text)
+    }
+
+    /// A request that was sent, with the fields it had: they are made anew, because there is seldom a use for them.
+    fn whole_again(&self, mut sent: Outline, call: &ToolCall) -> Result<Outline, Failed> {
+        sent.headers = self.request(call)?.headers;
+        if sent.body.is_empty() {
+            sent.headers.remove(CONTENT_TYPE);
+        }
+        Ok(sent)
     }
 
     /// Where a read goes next; `None` = the redirect is the answer.

@@ -32,16 +32,20 @@ pub(super) struct Outline {
 }
 
 impl Outline {
+    /// All of it but its fields.
+    pub(super) fn without_headers(&self) -> Self {
+        let (method, target) = (self.method.clone(), self.target.clone());
+        Self { method, target, headers: HeaderMap::new(), body: self.body.clone() }
+    }
+
     /// As hyper takes it.
-    pub(super) fn to_http(&self) -> Result<Request<Bytes>, Failed> {
-        let mut request = Request::builder()
-            .method(self.method.clone())
-            .uri(self.target.as_str())
-            .body(self.body.clone())
-            .map_err(|error| {
-                classify::not_sent(&format!("the request cannot be written: {error}"))
-            })?;
-        *request.headers_mut() = self.headers.clone();
+    pub(super) fn into_http(self) -> Result<Request<Bytes>, Failed> {
+        let Self { method, target, headers, body } = self;
+        let request = Request::builder().method(method).uri(target).body(body);
+        let mut request = request.map_err(|error| {
+            classify::not_sent(&format!("the request cannot be written: {error}"))
+        })?;
+        *request.headers_mut() = headers;
         Ok(request)
     }
 }

@@ -129,6 +129,17 @@ impl Arguments {
         })))
     }
 
+    /// As [`Arguments::parse`] of the text that the value is written as; it was strictly parsed before, perhaps under
+    /// wider limits.
+    pub fn of_value(value: &Value, limits: Limits) -> Result<Self, Malformed> {
+        let text = strict_json::write::text(value);
+        let fits = text.len() <= limits.bytes && strict_json::within(value, limits);
+        match fits.then(|| Self::from_tree(value.clone(), text.len() as u64)).flatten() {
+            Some(arguments) => Ok(arguments),
+            None => Self::parse(&text, limits),
+        }
+    }
+
     /// An already strictly parsed value (a member of a larger body). `None` when it is no object.
     pub fn from_tree(tree: Value, bytes: u64) -> Option<Self> {
         matches!(tree, Value::Object(_)).then(|| {

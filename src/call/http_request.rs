@@ -37,6 +37,13 @@ pub struct HttpRequest {
     likeness: OnceLock<Likeness>,
 }
 
+/// What a document is made of.
+struct Parts {
+    captures: Vec<(Arc<str>, String)>,
+    pairs: Map<String, Value>,
+    json: Option<Value>,
+}
+
 /// What is sent after the head.
 #[derive(Debug)]
 pub enum RequestBody {
@@ -154,31 +161,46 @@ impl HttpRequest {
         }
     }
 
+    /// Makes the document now, of the parts that were read for it: they go into it.
+    pub fn conclude(&mut self) {
+        let parts = Parts {
+            captures: std::mem::take(&mut self.captures),
+            pairs: std::mem::take(&mut self.pairs),
+            json: self.json.take(),
+        };
+        self.document = OnceLock::from(self.made(parts));
+    }
+
     /// `{path, query, body}`, without what is not there; a body that is no JSON stands as its SHA-256.
     pub fn document(&self) -> &Arguments {
         self.document.get_or_init(|| {
-            let mut document = Map::new();
-            if self.tells_method {
-                document.insert("method".into(), self.method.as_str().into());
-            }
-            if !self.captures.is_empty() {
-                let captures = self.captures.iter();
-                let captures = captures.map(|(name, text)| (name.to_string(), text.clone().into()));
-                document.insert("path".into(), Value::Object(captures.collect()));
-            }
-            if !self.pairs.is_empty() {
-                document.insert("query".into(), Value::Object(self.pairs.clone()));
-            }
-            match (&self.json, &self.body) {
-                (Some(json), _) => drop(document.insert("body".into(), json.clone())),
-                (None, RequestBody::Whole(bytes)) => {
-                    let digest = Digest::of(bytes).short_hex(32);
-                    document.insert("body_sha256".into(), digest.into());
-                }
-                (None, RequestBody::None | RequestBody::Streaming(_)) => {}
-            }
-            Arguments::of_members(document, self.bytes())
+            let (captures, pairs) = (self.captures.clone(), self.pairs.clone());
+            self.made(Parts { captures, pairs, json: self.json.clone() })
         })
+    }
+
+    fn made(&self, parts: Parts) -> Arguments {
+        let mut document = Map::with_capacity(3);
+        if self.tells_method {
+            document.insert("method".into(), self.method.as_str().into());
+        }
+        if !parts.captures.is_empty() {
+            let captures = parts.captures.into_iter();
+            let captures = captures.map(|(name, text)| (name.to_string(), text.into()));
+            document.insert("path".into(), Value::Object(captures.collect()));
+        }
+        if !parts.pairs.is_empty() {
+            document.insert("query".into(), Value::Object(parts.pairs));
+        }
+        match (parts.json, &self.body) {
+            (Some(json), _) => drop(document.insert("body".into(), json)),
+            (None, RequestBody::Whole(bytes)) => {
+                let digest = Digest::of(bytes).short_hex(32);
+                document.insert("body_sha256".into(), digest.into());
+            }
+            (None, RequestBody::None | RequestBody::Streaming(_)) => {}
+        }
+        Arguments::of_members(document, self.bytes())
     }
 
     /// What tells this request from others, for what outlives the process.

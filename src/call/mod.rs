@@ -25,6 +25,7 @@ mod task;
 pub mod trace;
 pub mod turn;
 
+use std::any::Any;
 use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
@@ -164,12 +165,28 @@ impl Payload {
     }
 }
 
+/// A run, as far as this module may know one: a thing that the layers which know runs find again.
+#[derive(Debug, Clone)]
+pub struct Home(Arc<dyn Any + Send + Sync>);
+
+impl Home {
+    pub fn new<T: Any + Send + Sync>(run: Arc<T>) -> Self {
+        Self(run)
+    }
+    /// `None`: it is a thing of another kind.
+    pub fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.0.clone().downcast().ok()
+    }
+}
+
 /// One call on its way through its stack.
 #[derive(Debug, Clone)]
 pub struct ToolCall {
     pub id: CallId,
     pub agent: AgentId,
     pub run: RunId,
+    /// The run itself, where the call was made in one: what layers would else look up by its id.
+    pub home: Option<Home>,
     pub tool: ToolName,
     pub front_end: FrontEnd,
     pub payload: Payload,
@@ -219,6 +236,7 @@ impl ToolCall {
             id,
             agent,
             run,
+            home: None,
             tool,
             front_end,
             payload,

@@ -4,9 +4,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use ahash::RandomState;
+use uuid::{Builder, NoContext, Timestamp};
 
 /// Longest name the policy language knows.
 pub const MAX_NAME: usize = 64;
@@ -105,6 +107,23 @@ fn plain(kind: &'static str, text: &str) -> Result<Arc<str>, BadName> {
     }
 }
 
+/// A UUID of version 7: milliseconds, then 12 bits of the fraction (RFC 9562 §6.2, method 3), then a keyed hash of a count.
+/// Its key is drawn from the system once, not for every id: an id names something, it proves nothing.
+fn minted() -> Arc<str> {
+    static KEYED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let (seconds, nanos) = Timestamp::now(NoContext).to_unix();
+    let millis = seconds * 1000 + u64::from(nanos) / 1_000_000;
+    let fraction = (u64::from(nanos) % 1_000_000) * 4096 / 1_000_000;
+    let [.., high, low] = fraction.to_be_bytes();
+    let [a, b, c, d, e, f, g, h] =
+        KEYED.hash_one(COUNT.fetch_add(1, Ordering::Relaxed)).to_be_bytes();
+    let id = Builder::from_unix_timestamp_millis(millis, &[high, low, a, b, c, d, e, f, g, h])
+        .into_uuid();
+    let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
+    Arc::from(&*id.as_hyphenated().encode_lower(&mut text))
+}
+
 impl AgentId {
     pub fn new(text: &str) -> Result<Self, BadName> {
         plain("an agent's name", text).map(Self)
@@ -166,9 +185,9 @@ impl RunId {
         }
     }
 
-    /// A fresh id, ordered by time (UUID version 7, RFC 9562).
+    /// A fresh id, ordered by time ([`minted`]).
     pub fn mint() -> Self {
-        Self(uuid::Uuid::now_v7().to_string().into())
+        Self(minted())
     }
 }
 
@@ -184,7 +203,7 @@ impl CallId {
     }
 
     pub fn mint() -> Self {
-        Self(uuid::Uuid::now_v7().to_string().into())
+        Self(minted())
     }
 }
 
@@ -214,6 +233,18 @@ mod tests {
         assert_ne!(ToolName::asked(&long).as_str(), &long[..64]);
         assert!(ToolName::new(ToolName::asked("send notice").as_str()).is_err());
         assert_eq!(ToolName::asked("send_notice").as_str(), "send_notice");
+    }
+
+    #[test]
+    fn minted_ids_are_of_version_seven_differ_and_are_ordered_by_time() {
+        let ids: Vec<CallId> = (0..10_000).map(|_| CallId::mint()).collect();
+        let different: std::collections::HashSet<&CallId> = ids.iter().collect();
+        assert_eq!(different.len(), ids.len());
+        let first = uuid::Uuid::parse_str(ids[0].as_str()).expect("a UUID");
+        assert_eq!((first.get_version_num(), first.get_variant()), (7, uuid::Variant::RFC4122));
+        // The first 60 bits that vary are the time: milliseconds and their fraction.
+        let time = |id: &CallId| id.as_str()[..18].to_owned();
+        assert!(ids.is_sorted_by_key(time));
     }
 
     #[test]

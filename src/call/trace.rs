@@ -2,7 +2,6 @@
 //!
 //! Written by layers, read once by `observe`. Bounded: a call makes at most eleven attempts.
 
-use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,7 +32,7 @@ pub struct Noted {
     /// Why there was no further attempt, as the record says it: `retry_stopped_by`.
     pub retry_stopped_by: Option<&'static str>,
     /// The layer or rule that decided, with its place in the policy: `allowlist agents.default.allow :31`.
-    pub rule: Option<Cow<'static, str>>,
+    pub rule: Option<Arc<str>>,
     pub operation: Option<OperationId>,
     pub occurrence: u32,
     pub circuit: Option<&'static str>,

@@ -90,7 +90,8 @@ impl Way {
             Some(connection) => connection,
             None => {
                 crash_point!("egress: before connect");
-                self.connect().await?
+                // Boxed: a handshake is large, and there is seldom one.
+                Box::pin(self.connect()).await?
             }
         };
         mark(ask.progress, Phase::Connected);

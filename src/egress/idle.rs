@@ -30,20 +30,20 @@ impl Idle {
     /// The youngest that can take a request now. Closed and old ones are dropped; one that is not ready yet stays.
     pub(super) fn take(&self) -> Option<Connection> {
         let mut lying = self.lock();
-        prune(&mut lying);
+        prune(&mut lying, Instant::now());
         let at = lying.iter().rposition(|one| one.connection.is_ready())?;
         Some(lying.remove(at).connection)
     }
 
     /// Only for a connection whose last body was read to its end.
     pub(super) fn give(&self, connection: Connection) {
-        let mut lying = self.lock();
-        prune(&mut lying);
+        let (mut lying, now) = (self.lock(), Instant::now());
+        prune(&mut lying, now);
         if lying.len() >= MAX_IDLE {
             // The oldest lies first.
             lying.remove(0);
         }
-        lying.push(Lying { connection, since: Instant::now() });
+        lying.push(Lying { connection, since: now });
     }
 
     /// Closes them all.
@@ -52,7 +52,7 @@ impl Idle {
     }
 
     pub(super) fn sweep(&self) {
-        prune(&mut self.lock());
+        prune(&mut self.lock(), Instant::now());
     }
 
     pub(super) fn len(&self) -> usize {
@@ -60,6 +60,9 @@ impl Idle {
     }
 }
 
-fn prune(lying: &mut Vec<Lying>) {
-    lying.retain(|one| !one.connection.is_closed() && one.since.elapsed() < MAX_IDLE_TIME);
+fn prune(lying: &mut Vec<Lying>, now: Instant) {
+    lying.retain(|one| {
+        let lay = now.saturating_duration_since(one.since);
+        !one.connection.is_closed() && lay < MAX_IDLE_TIME
+    });
 }

@@ -27,7 +27,7 @@ pub(super) struct Meter {
     exchange: Mutex<Exchange>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Exchange {
     progress: Option<Progress>,
     /// An exchange is on; bytes outside of one mark nothing.
@@ -41,7 +41,26 @@ struct Exchange {
     headed: bool,
     /// Bytes read before it was.
     before_head: usize,
-    first: Vec<u8>,
+    first: [u8; FIRST_BYTES],
+    /// Of `first`, so many are there.
+    first_len: usize,
+}
+
+impl Default for Exchange {
+    fn default() -> Self {
+        Self {
+            progress: None,
+            on: false,
+            began_at: 0,
+            body_handed_over: false,
+            written: false,
+            answered: false,
+            headed: false,
+            before_head: 0,
+            first: [0; FIRST_BYTES],
+            first_len: 0,
+        }
+    }
 }
 
 impl Meter {
@@ -76,7 +95,9 @@ impl Meter {
 
     /// The first bytes of the answer, readable.
     pub(super) fn first_bytes(&self) -> String {
-        self.lock().first.escape_ascii().to_string()
+        let exchange = self.lock();
+        let first = exchange.first.get(..exchange.first_len).unwrap_or_default();
+        first.escape_ascii().to_string()
     }
 
     /// The head of the answer is whole; what follows is its body, bounded by who reads it.
@@ -104,8 +125,8 @@ impl Meter {
     }
 
     fn flushed(&self) {
-        let sent = self.sent();
         let mut exchange = self.lock();
+        let sent = self.written.load(Ordering::Acquire).saturating_sub(exchange.began_at);
         if exchange.on && exchange.body_handed_over && !exchange.written && sent > 0 {
             exchange.written = true;
             if let Some(progress) = &exchange.progress {
@@ -125,12 +146,22 @@ impl Meter {
         if !exchange.headed {
             exchange.before_head = exchange.before_head.saturating_add(bytes.len());
         }
-        let room = FIRST_BYTES.saturating_sub(exchange.first.len());
-        exchange.first.extend(bytes.iter().take(room));
+        exchange.keep_first(bytes);
         let phase = if exchange.answered { Phase::Progress } else { Phase::FirstByte };
         exchange.answered = true;
         if let Some(progress) = &exchange.progress {
             progress.mark(phase);
+        }
+    }
+}
+
+impl Exchange {
+    fn keep_first(&mut self, bytes: &[u8]) {
+        let Some(room) = self.first.get_mut(self.first_len..) else { return };
+        let taken = room.len().min(bytes.len());
+        if let (Some(room), Some(bytes)) = (room.get_mut(..taken), bytes.get(..taken)) {
+            room.copy_from_slice(bytes);
+            self.first_len += taken;
         }
     }
 }

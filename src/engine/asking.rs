@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
 
 use super::mcp::{PassError, not_offered};
 use super::routes::Routes;
@@ -16,16 +14,13 @@ use crate::call::batch::Paired;
 use crate::call::code::DenyCode;
 use crate::call::ended::outcome_label;
 use crate::call::{
-    Arguments, CallError, CallId, CallerKey, Denied, Detail, Effect, Failed, FrontEnd, Outcome,
-    Payload, RunId, Side, TimedOutBy, ToolCall, ToolName, UpstreamName, judge,
+    Arguments, CallError, CallId, CallerKey, Denied, Detail, Effect, Failed, FrontEnd, Home,
+    Outcome, Payload, RunId, Side, TimedOutBy, ToolCall, ToolName, UpstreamName, judge,
 };
 use crate::layers::known;
-use crate::layers::state::State;
-use crate::ledger::Ledger;
 use crate::policy::snapshot::{Agent, Tool};
 use crate::run::{Run, Wanted};
-use crate::telemetry::metrics::Metrics;
-use crate::telemetry::record::{CallFacts, Recorder};
+use crate::telemetry::record::CallFacts;
 
 /// What is said where a layer panicked.
 const FAULT: &str = "a fault of the gateway ended this call; it has been reported";
@@ -44,7 +39,8 @@ pub(super) fn turned_away(engine: &Engine, single: Single, denied: Denied) -> De
     known::told(denied, found, &engine.ledger, &ToolCall { caller_key, ..call })
 }
 
-pub(super) struct Asking {
+pub(super) struct Asking<'e> {
+    engine: &'e Engine,
     pub(super) routes: Arc<Routes>,
     pub(super) agent: Arc<Agent>,
     pub(super) run: Arc<Run>,
@@ -52,23 +48,18 @@ pub(super) struct Asking {
     deadline_of: TimedOutBy,
     front_end: FrontEnd,
     side: Option<Arc<Side>>,
-    pub(super) draining: CancellationToken,
-    state: Arc<State>,
-    ledger: Arc<Ledger>,
-    metrics: Arc<Metrics>,
-    recorder: Arc<Recorder>,
 }
 
-impl Asking {
+impl<'e> Asking<'e> {
     /// Enters the run. Refused: `run_unknown`, `budget_exhausted {live_runs}`, or an agent the policy in force no
     /// longer has.
-    pub(super) fn new(engine: &Engine, asker: &Asker) -> Result<Self, Denied> {
+    pub(super) fn new(engine: &'e Engine, asker: &Asker) -> Result<Self, Denied> {
         Self::under(engine, engine.current.load(), asker)
     }
 
     /// As [`Asking::new`], under the policy that was looked at before.
     pub(super) fn under(
-        engine: &Engine,
+        engine: &'e Engine,
         routes: Arc<Routes>,
         asker: &Asker,
     ) -> Result<Self, Denied> {
@@ -85,6 +76,7 @@ impl Asking {
             Some(_) | None => (run.deadline(), TimedOutBy::Run),
         };
         Ok(Self {
+            engine,
             routes,
             agent,
             run,
@@ -92,12 +84,12 @@ impl Asking {
             deadline_of,
             front_end: asker.front_end,
             side: asker.side.clone(),
-            draining: engine.draining.clone(),
-            state: engine.state.clone(),
-            ledger: engine.ledger.clone(),
-            metrics: engine.metrics.clone(),
-            recorder: engine.recorder.clone(),
         })
+    }
+
+    /// Nothing of a message that has not begun begins any more.
+    pub(super) fn draining(&self) -> bool {
+        self.engine.draining()
     }
 
     /// The tool a call would be sent to.
@@ -115,11 +107,11 @@ impl Asking {
         let stack = self.routes.stack(tool.as_ref());
         let call = self.call(paired, caller_key);
         let (id, name, trace) = (call.id.clone(), call.tool.clone(), call.trace.clone());
-        let outcome = unless_it_panics(stack.oneshot(call))
+        let outcome = unless_it_panics(async { stack.send(call).await })
             .await
             .unwrap_or_else(|| Err(Failed::internal(FAULT).into()));
         let alternatives = tool.map_or_else(Vec::new, |tool| {
-            suggest::alternatives(&tool, &self.agent, &self.state, &outcome)
+            suggest::alternatives(&tool, &self.agent, &self.engine.state, &outcome)
         });
         let noted = trace.note();
         Answer {
@@ -150,7 +142,7 @@ impl Asking {
             tool: ToolName::of_passed(server),
             payload: payload.ok_or_else(not_offered)?,
         };
-        let outcome = unless_it_panics(stack.oneshot(self.call(paired, None))).await;
+        let outcome = unless_it_panics(async { stack.send(self.call(paired, None)).await }).await;
         Ok(outcome.unwrap_or_else(|| Err(Failed::internal(FAULT).into())))
     }
 
@@ -159,22 +151,22 @@ impl Asking {
     pub(super) fn unsent(&self, paired: Paired, denied: Denied) -> Answer {
         let tool = self.tool(&paired).cloned();
         if let Detail::Budget { dimension, .. } = &denied.detail {
-            self.metrics.agent(self.agent.id.as_str()).budget_exhausted(*dimension);
+            self.engine.metrics.agent(self.agent.id.as_str()).budget_exhausted(*dimension);
         }
         let call = self.call(paired, None);
         let denied = match &tool {
-            Some(tool) => known::told(denied, tool, &self.ledger, &call),
+            Some(tool) => known::told(denied, tool, &self.engine.ledger, &call),
             None => denied,
         };
         let error = CallError::Denied(denied);
         let executed = judge::executed(&error);
         let outcome: Outcome = Err(error);
         let label = outcome_label(&outcome);
-        self.metrics.tool(call.tool.as_str()).call(label, Duration::ZERO);
-        self.metrics.agent(self.agent.id.as_str()).call(label);
+        self.engine.metrics.tool(call.tool.as_str()).call(label, Duration::ZERO);
+        self.engine.metrics.agent(self.agent.id.as_str()).call(label);
         let noted = call.trace.note().clone();
         let known = self.routes.snapshot.tools.get(&call.tool);
-        self.recorder.call(&CallFacts {
+        self.engine.recorder.call(&CallFacts {
             call: &call,
             effect: known.map_or("", |tool| tool.effect.as_str()),
             revision: &self.routes.snapshot.revision.0,
@@ -206,6 +198,7 @@ impl Asking {
             self.deadline,
         );
         call.trace.note().deadline_of = Some(self.deadline_of);
-        ToolCall { caller_key, side: self.side.clone(), ..call }
+        let home = Some(Home::new(self.run.clone()));
+        ToolCall { caller_key, home, side: self.side.clone(), ..call }
     }
 }

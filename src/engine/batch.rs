@@ -17,7 +17,7 @@ use crate::run::answers::Kept;
 const IN_PROGRESS_AGAIN: Duration = Duration::from_secs(1);
 
 /// One answer a call, in their order.
-pub(super) async fn run(asking: &Asking, calls: Vec<Paired>) -> Vec<Answer> {
+pub(super) async fn run(asking: &Asking<'_>, calls: Vec<Paired>) -> Vec<Answer> {
     let parallel = asking.routes.snapshot.limits.batch_parallel;
     let mut answers = Vec::with_capacity(calls.len());
     let mut calls = calls.into_iter().peekable();
@@ -46,7 +46,7 @@ type Same = (ToolName, Digest);
 type Placed = (usize, Paired);
 
 /// Side by side; but what asks the same thing twice is asked in turn, so that the run's fuse has heard of the first.
-async fn reads(asking: &Asking, calls: Vec<Paired>, parallel: usize) -> Vec<Answer> {
+async fn reads(asking: &Asking<'_>, calls: Vec<Paired>, parallel: usize) -> Vec<Answer> {
     let mut groups: Vec<(Same, Vec<Placed>)> = Vec::new();
     for (at, call) in calls.into_iter().enumerate() {
         let volatile = asking.tool(&call).map_or(&[][..], |tool| &tool.volatile);
@@ -70,8 +70,8 @@ async fn reads(asking: &Asking, calls: Vec<Paired>, parallel: usize) -> Vec<Answ
 }
 
 /// Asked when its turn comes: a gateway on its way out starts nothing more.
-async fn one(asking: &Asking, call: Paired) -> Answer {
-    if asking.draining.is_cancelled() {
+async fn one(asking: &Asking<'_>, call: Paired) -> Answer {
+    if asking.draining() {
         return asking.unsent(call, draining());
     }
     match asking.run.answered_call(&call.id) {

@@ -369,7 +369,7 @@ impl Engine {
         Ok(asking.turn(ask).await)
     }
 
-    fn asking(&self, asker: &Asker) -> Result<Asking, Denied> {
+    fn asking(&self, asker: &Asker) -> Result<Asking<'_>, Denied> {
         if self.draining() {
             return Err(draining());
         }

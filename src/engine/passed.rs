@@ -22,7 +22,7 @@ pub(super) const AT_ONCE: usize = 16;
 /// One agent's request, and the servers that may answer it.
 pub(super) struct Passed<'a> {
     pub(super) servers: &'a Arc<Servers>,
-    pub(super) asking: &'a Asking,
+    pub(super) asking: &'a Asking<'a>,
     pub(super) passing: Vec<Arc<McpServer>>,
 }
 

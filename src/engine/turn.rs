@@ -70,7 +70,7 @@ impl Facts {
     }
 }
 
-impl Asking {
+impl Asking<'_> {
     pub(super) async fn turn(&self, ask: TurnAsk) -> TurnAnswer {
         let TurnAsk { turn, digest, unfinished, .. } = ask;
         if turn.calls.is_empty() {

@@ -95,7 +95,7 @@ impl FrontEnds {
     }
 
     /// Answers one request, whatever it is. Every answer but those of MCP carries `Checkrein-Run`.
-    pub async fn answer<B>(self, peer: Peer, request: Request<B>) -> Response<Body>
+    pub async fn answer<B>(&self, peer: Peer, request: Request<B>) -> Response<Body>
     where
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
         B::Error: fmt::Display,
@@ -107,12 +107,13 @@ impl FrontEnds {
             return response;
         }
         if parts.uri.path() == MCP {
-            let mut response = self.mcp.http(peer, &parts, body, &self.room).await;
+            // Boxed, as below: each way takes what room it needs, and no more is moved for the others.
+            let mut response = Box::pin(self.mcp.http(peer, &parts, body, &self.room)).await;
             self.close_if_draining(&mut response);
             return response;
         }
         let asked = Head::run_shown(&parts.headers);
-        let reply = match self.route(peer, &parts, body).await {
+        let reply = match Box::pin(self.route(peer, &parts, body)).await {
             Ok(reply) => reply,
             Err(problem) => self.told(&problem),
         };
@@ -135,25 +136,35 @@ impl FrontEnds {
         B::Error: fmt::Display,
     {
         let run = Head::run_shown(&parts.headers);
-        let passed = async {
-            self.by_own_name(peer, &parts)?;
-            let agent = self.asker(peer, &parts.headers)?;
-            let head = Head::read(&parts.headers)?;
-            let http::request::Parts { method, uri, headers, .. } = parts;
-            let below = match &self.only {
-                Some(upstream) => Some(reverse_proxy::all_of(upstream.as_str(), uri.path())),
-                None => reverse_proxy::below(uri.path()),
-            };
-            let below = below.ok_or_else(Problem::no_such_path)?;
-            let request = HttpRequest::new(method, below.path, uri.query(), headers);
-            let (engine, room) = (&self.engine, &self.room);
-            let asked = reverse_proxy::Asked { engine, agent, head, below, room };
-            reverse_proxy::pass(asked, request, body).await
-        };
-        match passed.await {
+        match self.passed(peer, parts, body).await {
             Ok(response) => response,
             Err(problem) => self.told(&problem).into_response(run),
         }
+    }
+
+    async fn passed<B>(
+        &self,
+        peer: Peer,
+        parts: http::request::Parts,
+        body: B,
+    ) -> Result<Response<Body>, Problem>
+    where
+        B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: fmt::Display,
+    {
+        self.by_own_name(peer, &parts)?;
+        let agent = self.asker(peer, &parts.headers)?;
+        let head = Head::read(&parts.headers)?;
+        let http::request::Parts { method, uri, headers, .. } = parts;
+        let below = match &self.only {
+            Some(upstream) => Some(reverse_proxy::all_of(upstream.as_str(), uri.path())),
+            None => reverse_proxy::below(uri.path()),
+        };
+        let below = below.ok_or_else(Problem::no_such_path)?;
+        let request = HttpRequest::new(method, below.path, uri.query(), headers);
+        let (engine, room) = (&self.engine, &self.room);
+        let asked = reverse_proxy::Asked { engine, agent, head, below, room };
+        reverse_proxy::pass(asked, request, body).await
     }
 
     /// A web page can read what it gets by a name of its own that was made to point here (DNS rebinding); it has no

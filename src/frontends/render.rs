@@ -5,7 +5,6 @@ mod reply;
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
@@ -324,7 +323,7 @@ fn millis(time: Duration) -> u64 {
 }
 
 fn seconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos().div_ceil(1_000_000_000)).unwrap_or(u64::MAX)
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
 /// `Retry-After` (RFC 9110 §10.2.3) in whole seconds, at least 1; `RateLimit` and `RateLimit-Policy`
@@ -370,7 +369,7 @@ fn limit_field(
         text.extend_from_slice(parameter.as_bytes());
         push_number(&mut text, value);
     }
-    if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(text)) {
+    if let Ok(value) = HeaderValue::from_bytes(&text) {
         headers.insert(name, value);
     }
 }

@@ -40,7 +40,7 @@ impl Gate for Allowlist {
 
     fn admit(&self, call: &ToolCall) -> Result<(), Denied> {
         if let Some(rule) = self.granted.get(&call.agent) {
-            call.trace.note().rule = Some(rule.to_string().into());
+            call.trace.note().rule = Some(rule.clone());
             return Ok(());
         }
         let agent = self.snapshot.agents.get(&call.agent);

@@ -160,8 +160,10 @@ impl Side {
         if self.off && !self.is_isolated() {
             return Ok(None);
         }
-        match self.with(|circuit| circuit.admit(now)) {
-            Ok(admission) => Ok(Some(Held { side: self.clone(), admission: Some(admission) })),
+        match self.with(|circuit| circuit.admit(now).map(|held| (held, circuit.shown(now)))) {
+            Ok((admission, shown)) => {
+                Ok(Some(Held { side: self.clone(), admission: Some(admission), shown }))
+            }
             Err(Refused::Open { .. }) if self.shadow => {
                 if let Some(metrics) = &self.metrics {
                     metrics.breaker_rejected("shadow");
@@ -178,6 +180,8 @@ impl Side {
 struct Held {
     side: Side,
     admission: Option<Admission>,
+    /// What the circuit was when it let the call in.
+    shown: Shown,
 }
 
 impl Held {
@@ -188,9 +192,9 @@ impl Held {
         }
     }
 
-    fn settle(mut self, verdict: Verdict, took: Duration) {
+    fn settle(mut self, verdict: Verdict, took: Duration, now: Instant) {
         let Some(admission) = self.admission.take() else { return };
-        let heard = self.side.with(|c| c.record(admission, verdict, took, Instant::now()));
+        let heard = self.side.with(|c| c.record(admission, verdict, took, now));
         let Some(metrics) = &self.side.metrics else { return };
         if heard == Heard::Late {
             metrics.late_result();
@@ -227,7 +231,9 @@ impl Gate for Breaker {
         let side = &self.0.own;
         let own = side.admit(now).map_err(|r| self.refused(r, &call.trace, "breaker"))?;
         if !side.off {
-            call.trace.note().circuit = Some(side.circuit.lock().shown(now).as_str());
+            let shown = own.as_ref().map(|held| held.shown);
+            let shown = shown.unwrap_or_else(|| side.circuit.lock().shown(now));
+            call.trace.note().circuit = Some(shown.as_str());
         }
         Ok(BreakerPermit { own, upstream, trace: call.trace.clone() })
     }
@@ -258,16 +264,17 @@ impl Permit for BreakerPermit {
             let told = noted.told_circuit > 0 && noted.told_circuit == noted.attempts.len();
             (took, told, noted.attempts.iter().any(reached))
         };
+        let now = Instant::now();
         match self.own {
             // The last attempt was counted when it ended, and has perhaps opened the circuit: said once.
             Some(own) if told => own.release(),
-            Some(own) => own.settle(verdict(ended), took),
+            Some(own) => own.settle(verdict(ended), took, now),
             None => {}
         }
         if let Some(upstream) = self.upstream {
             // One attempt that got through is enough: the server is there.
             let verdict = if reached { Verdict::Good } else { connects(ended) };
-            upstream.settle(verdict, took);
+            upstream.settle(verdict, took, now);
         }
     }
 }

@@ -22,7 +22,7 @@ impl Gate for Budget {
     type Permit = ();
 
     fn admit(&self, call: &ToolCall) -> Result<(), Denied> {
-        let Some(run) = self.runs.get(&call.run) else {
+        let Some(run) = self.runs.of(call) else {
             return Err(Denied::new(DenyCode::RunUnknown, "this run is not open"));
         };
         if let Some(denied) = run.refusal() {

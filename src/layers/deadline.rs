@@ -37,6 +37,8 @@ impl Gate for Deadline {
 pub struct Shortened(Instant);
 
 impl Permit for Shortened {
+    const HEARS: bool = false;
+
     fn stamp(&self, call: &mut ToolCall) {
         call.deadline = self.0;
     }

@@ -43,7 +43,7 @@ impl Gate for Fuse {
 
     fn admit(&self, call: &ToolCall) -> Result<(), Denied> {
         // A run that is not open was refused by `budget`.
-        let Some(run) = self.runs.get(&call.run) else { return Ok(()) };
+        let Some(run) = self.runs.of(call) else { return Ok(()) };
         if let Some(continuation) = call.continuation() {
             return self.goes_on(call, continuation.round);
         }

@@ -3,7 +3,7 @@
 //! [`GateLayer`] turns one into a tower layer. A permit that is dropped unsettled (agent gone, a layer below
 //! refused by panic) gives back what it holds and counts nothing.
 
-use std::future::Future;
+use std::future::{Future, Ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tower::{Layer, Service};
 
 use crate::call::stream::at_end;
-use crate::call::{CallError, Denied, Ended, Outcome, ToolCall, ToolResult};
+use crate::call::{CallError, Denied, Ended, Failed, Outcome, ToolCall, ToolResult};
 use crate::policy::snapshot::Timeouts;
 
 /// A decision before the call. Pure but for its own state: nothing here waits.
@@ -27,23 +27,54 @@ pub trait Permit: Send + 'static {
     fn stamp(&self, _call: &mut ToolCall) {}
     /// A mark on the result, for the answer.
     fn mark(&self, _result: &mut ToolResult) {}
+    /// False: it neither marks nor hears, so nothing is kept for it while the call runs.
+    const HEARS: bool = true;
     /// How the call ended. Dropped unsettled = nobody waits for it any more.
     fn settle(self, ended: &Ended);
 }
 
 /// Of gates that hold nothing.
 impl Permit for () {
+    const HEARS: bool = false;
     fn settle(self, _ended: &Ended) {}
 }
 
 /// A call on its way back up.
 pub type Answering = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
+/// What a service of calls answers with, as the layers above take it.
+pub trait Answers {
+    fn answering(self) -> Answering;
+}
+
+impl Answers for Answering {
+    fn answering(self) -> Answering {
+        self
+    }
+}
+
+/// Of the attempt, which cannot be refused any more.
+impl Answers for Pin<Box<dyn Future<Output = Result<ToolResult, Failed>> + Send>> {
+    fn answering(self) -> Answering {
+        Box::pin(async move { self.await.map_err(CallError::from) })
+    }
+}
+
+impl Answers for Ready<Outcome> {
+    fn answering(self) -> Answering {
+        Box::pin(self)
+    }
+}
+
 /// The layers below: any service of calls whose error is, or becomes, a [`CallError`]. A bound with a blanket
 /// implementation.
 pub trait Below:
-    Service<ToolCall, Response = ToolResult, Error: Into<CallError> + Send, Future: Send + 'static>
-    + Clone
+    Service<
+        ToolCall,
+        Response = ToolResult,
+        Error: Into<CallError> + Send,
+        Future: Future<Output = Result<ToolResult, Self::Error>> + Answers + Send + 'static,
+    > + Clone
     + Send
     + Sync
     + 'static
@@ -54,7 +85,7 @@ impl<S> Below for S where
             ToolCall,
             Response = ToolResult,
             Error: Into<CallError> + Send,
-            Future: Send + 'static,
+            Future: Future<Output = Result<ToolResult, Self::Error>> + Answers + Send + 'static,
         > + Clone
         + Send
         + Sync
@@ -119,6 +150,9 @@ impl<G: Gate, S: Below> Service<ToolCall> for Gated<G, S> {
         };
         permit.stamp(&mut call);
         let answer = self.inner.call(call);
+        if !G::Permit::HEARS {
+            return answer.answering();
+        }
         Box::pin(async move {
             let mut outcome = answer.await.map_err(Into::into);
             if let Ok(result) = &mut outcome {

@@ -4,6 +4,7 @@ pub mod stack;
 
 pub mod gate;
 pub mod meaning;
+pub mod optional;
 pub mod state;
 
 pub mod detach;

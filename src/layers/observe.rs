@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tower::{Layer, Service};
 
@@ -149,8 +150,8 @@ impl Observer {
         }
     }
 
-    fn count(&self, call: &ToolCall, label: &'static str) {
-        self.handles(&call.tool).call(label, call.began.elapsed());
+    fn count(&self, call: &ToolCall, label: &'static str, duration: Duration) {
+        self.handles(&call.tool).call(label, duration);
         if let Some(agent) = self.agents.get(&call.agent) {
             agent.call(label);
         }
@@ -158,7 +159,8 @@ impl Observer {
 
     /// Nobody hears the end of this call: what is known of it is written down all the same.
     fn lost(&self, call: &ToolCall, label: &'static str, noted: &Noted) {
-        self.count(call, label);
+        let duration = call.began.elapsed();
+        self.count(call, label, duration);
         let effect = self.effect(&call.tool);
         // A write is out once its gate has opened; a read perhaps as soon as there is an attempt.
         let sent = noted.sent || (effect != Effect::Write.as_str() && !noted.attempts.is_empty());
@@ -170,17 +172,18 @@ impl Observer {
             outcome: label,
             executed: executed.as_str(),
             result: None,
-            duration: call.began.elapsed(),
+            duration,
             noted,
         });
     }
 
     fn ended(&self, call: &ToolCall, mut outcome: Outcome) -> Outcome {
         let duration = call.began.elapsed();
-        let noted = call.trace.note().clone();
+        // Held to the end of the account: whoever could write on the pad is done.
+        let noted = call.trace.note();
         if let Ok(result) = &mut outcome {
             result.notes.attempts = u32::try_from(noted.attempts.len()).unwrap_or(u32::MAX);
-            self.count_bytes(call, result);
+            self.count_bytes(call, result, noted.streamed);
         }
         let label = outcome_label(&outcome);
         if let Err(CallError::Failed(failed)) = &outcome
@@ -189,7 +192,7 @@ impl Observer {
             // The words of such a failure are always ours: no argument and no answer is in them.
             tracing::error!(tool = %call.tool, call = %call.id, why = %failed.message, "a call failed by the gateway's own fault");
         }
-        self.count(call, label);
+        self.count(call, label, duration);
         self.metrics.overhead(duration.saturating_sub(noted.at_tool + noted.backoff));
         let executed = judge::executed_of(&outcome);
         self.recorder.call(&CallFacts {
@@ -202,15 +205,15 @@ impl Observer {
             duration,
             noted: &noted,
         });
-        if let Some(run) = self.runs.get(&call.run) {
+        drop(noted);
+        if let Some(run) = self.runs.of(call) {
             run.note_end(call, Some(self.likeness(call)), &outcome, duration);
         }
         outcome
     }
 
-    fn count_bytes(&self, call: &ToolCall, result: &ToolResult) {
+    fn count_bytes(&self, call: &ToolCall, result: &ToolResult, streamed: Option<u64>) {
         let handles = self.handles(&call.tool);
-        let streamed = call.trace.note().streamed;
         handles.result_bytes(streamed.unwrap_or(result.content.bytes.len() as u64));
         if result.notes.truncated.is_some() && result.source == Source::Tool {
             handles.truncated();
@@ -223,6 +226,9 @@ impl Observer {
     }
 
     fn effect(&self, tool: &ToolName) -> &'static str {
-        self.snapshot.tools.get(tool).map_or("", |tool| tool.effect.as_str())
+        match &self.tool {
+            Some((tool, _)) => tool.effect.as_str(),
+            None => self.snapshot.tools.get(tool).map_or("", |tool| tool.effect.as_str()),
+        }
     }
 }

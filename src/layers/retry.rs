@@ -3,17 +3,18 @@
 //! After a failed attempt the questions are asked in one fixed order; the first "no" is recorded, and the answer is
 //! the last real error, never `circuit_open`, `rate_limited` or a timeout of ours in its place.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tower::{Layer, Service, ServiceExt};
+use tower::{Layer, Service};
 
 use super::backoff::delay;
 use super::breaker::Breaker;
-use super::gate::{Answering, Below, min_attempt, take_ready};
+use super::gate::{Answering, Answers, Below, min_attempt, take_ready};
 use super::retry_budget::RetryBudget;
 use crate::call::judge::retryable;
 use crate::call::{CallError, Effect, Failed, Outcome, ToolCall, ToolResult};
@@ -84,11 +85,12 @@ struct Loop {
 }
 
 impl With {
-    async fn run<S: Below>(&self, inner: S, call: ToolCall) -> Outcome {
+    async fn run<S: Below>(&self, mut inner: S, call: ToolCall) -> Outcome {
         let mut so_far = Loop::default();
         let mut last: Option<Failed> = None;
         loop {
-            let outcome = inner.clone().oneshot(call.clone()).await.map_err(Into::into);
+            poll_fn(|cx| inner.poll_ready(cx)).await.map_err(Into::into)?;
+            let outcome = inner.call(call.clone()).answering().await;
             let further = last.is_some();
             if further && !matches!(outcome, Err(CallError::Denied(_))) {
                 self.metrics.retry();

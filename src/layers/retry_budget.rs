@@ -3,6 +3,8 @@
 //! A retry costs one token, taken before its back-off, so a sleeping retry holds it. First-attempt successes and
 //! time give tokens back; the pot never holds more than its size, so credit cannot be hoarded over a quiet night.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use crate::policy::snapshot::RetryBudgetPolicy;
@@ -62,18 +64,28 @@ impl RetryBudget {
         if rate == 0 {
             return (0, now);
         }
-        let elapsed = now.saturating_duration_since(self.paid).as_nanos();
+        let elapsed = now.saturating_duration_since(self.paid);
+        if let Some((given, worth)) = in_64_bits(elapsed, self.policy.floor_milli_per_s) {
+            return (given, self.paid + worth);
+        }
+        let elapsed = elapsed.as_nanos();
         let given = elapsed * rate / 1_000_000_000;
         let worth = u64::try_from(given * 1_000_000_000 / rate).unwrap_or(0);
         let given = u64::try_from(given).unwrap_or(u64::MAX);
-        (given, self.paid + std::time::Duration::from_nanos(worth))
+        (given, self.paid + Duration::from_nanos(worth))
     }
+}
+
+/// The same for the short times between calls, without wide divisions.
+fn in_64_bits(elapsed: Duration, rate: u64) -> Option<(u64, Duration)> {
+    const SECOND: u64 = 1_000_000_000;
+    let elapsed = u64::try_from(elapsed.as_nanos()).ok()?;
+    let given = elapsed.checked_mul(rate)? / SECOND;
+    Some((given, Duration::from_nanos(given.checked_mul(SECOND)?.checked_div(rate)?)))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use proptest::prelude::*;
 
     use super::*;

@@ -5,13 +5,16 @@
 mod make;
 mod remedies;
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use tokio_util::task::TaskTracker;
 use tower::{Service, ServiceBuilder};
 
-use super::gate::GateLayer;
+use super::gate::{Answering, Answers, Below, GateLayer};
+use super::optional::Optional;
 use super::state::State;
 use super::timeout::{Then, TimeoutLayer};
 use super::{allowlist, deadline, detach, dry_run, retry};
@@ -23,8 +26,52 @@ use crate::run::Runs;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::record::Recorder;
 
-/// A finished stack: always ready, refuses instead of waiting.
-pub type CallService = tower::util::BoxCloneSyncService<ToolCall, ToolResult, CallError>;
+/// A finished stack: always ready, refuses instead of waiting. Cheap to clone; one box a layer that waits, and none of
+/// its own.
+#[derive(Clone)]
+pub struct CallService(Arc<dyn Finished>);
+
+/// A stack whose type is nobody's affair any more.
+trait Finished: Send + Sync {
+    fn send(&self, call: ToolCall) -> Answering;
+}
+
+impl<S: Below> Finished for S {
+    fn send(&self, call: ToolCall) -> Answering {
+        self.clone().call(call).answering()
+    }
+}
+
+impl CallService {
+    pub(super) fn new(stack: impl Below) -> Self {
+        Self(Arc::new(stack))
+    }
+
+    /// Sends one call through.
+    pub fn send(&self, call: ToolCall) -> Answering {
+        self.0.send(call)
+    }
+}
+
+impl fmt::Debug for CallService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CallService")
+    }
+}
+
+impl Service<ToolCall> for CallService {
+    type Response = ToolResult;
+    type Error = CallError;
+    type Future = Answering;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: ToolCall) -> Answering {
+        self.send(call)
+    }
+}
 
 /// The innermost service: a back end, or a test's. Its only error is `Failed`: nothing below the gates can say
 /// `Denied`, so `Denied` provably means "this call sent nothing".
@@ -85,10 +132,10 @@ pub fn read_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallSe
         // (place kept for `hooks`: they replace arguments, so before anything that identifies a call by them)
         // A fresh answer touches no tool, so it needs none of what follows; an old one may stand in for a tool that all of
         // what follows could not reach. Only of tools whose policy lets answers be kept.
-        .option_layer(with.cache())
+        .layer(Optional(with.cache()))
         // A person's yes. Below what answers without the tool: nobody is asked about what is not sent. Waits for nobody:
         // without a yes the call is refused.
-        .option_layer(with.approval())
+        .layer(Optional(with.approval()))
         // Bounds all waiting below: back-off and attempts together. Cuts nothing itself.
         .layer(GateLayer::new(deadline::Deadline(tool.clone())))
         // One verdict a call, after its retries: counted per attempt, one failing call would open its own circuit.
@@ -97,11 +144,11 @@ pub fn read_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallSe
         // A place is given back, a token is not: so the place is asked for first. Held through the back-off.
         .layer(GateLayer::new(with.bulkhead()))
         // Reads only. Below the breaker, which it peeks at; above the bucket, which every attempt must pass.
-        .option_layer(with.retry().map(retry::RetryLayer::new))
+        .layer(Optional(with.retry().map(retry::RetryLayer::new)))
         // Per attempt: retries must not go round the bucket.
         .layer(GateLayer::new(with.rate_limit()))
         // The yes is used up, on record, once nothing but the wire is left; a write's is by `journal`.
-        .option_layer(with.spend())
+        .layer(Optional(with.spend()))
         // An agent that only rehearses has passed everything but the wire.
         .layer(GateLayer::new(dry_run::DryRun(gates.snapshot.clone())))
         // The only layer that ends an attempt early. A read is cut and cancelled at the tool.
@@ -163,7 +210,7 @@ pub fn write_stack_with<S: Inner>(
         // so it needs no person, no closed circuit, no place and no token.
         .layer(with.replay(hands))
         // As for reads. Below `replay`: what was done already needs no yes, and it has told an identical write apart.
-        .option_layer(with.approval())
+        .layer(Optional(with.approval()))
         .layer(GateLayer::new(deadline::Deadline(tool.clone())))
         .layer(GateLayer::new(with.breaker.clone()))
         .layer(GateLayer::new(with.bulkhead()))
@@ -206,7 +253,7 @@ pub fn query_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S) -> CallS
         .layer(GateLayer::new(deadline::Deadline(tool.clone())))
         .layer(GateLayer::new(with.breaker.clone()))
         .layer(GateLayer::new(with.bulkhead()))
-        .option_layer(with.retry().map(retry::RetryLayer::new))
+        .layer(Optional(with.retry().map(retry::RetryLayer::new)))
         .layer(GateLayer::new(with.rate_limit()))
         .layer(TimeoutLayer { limits: tool.timeout, then: Then::Cancel, attempts: with.attempts() })
         .service(inner);
@@ -221,7 +268,7 @@ pub fn pass_stack<S: Inner>(tool: &Arc<Tool>, gates: &Gates, inner: S, fused: bo
         // As for a read, but for what such a request has not: a schema, retries, a rehearsal.
         .layer(with.observe())
         .layer(GateLayer::new(with.budget()))
-        .option_layer(fused.then(|| GateLayer::new(with.fuse())))
+        .layer(Optional(fused.then(|| GateLayer::new(with.fuse()))))
         .layer(GateLayer::new(allowlist::MayPass::new(&gates.snapshot, server)))
         .layer(GateLayer::new(deadline::Deadline(tool.clone())))
         .layer(GateLayer::new(with.breaker.clone()))

@@ -123,7 +123,11 @@ impl Cooldown {
 
     /// The tool's own number, while calls are refused.
     pub fn left(&self) -> Option<Duration> {
-        let now = Instant::now();
+        self.left_at(Instant::now())
+    }
+
+    /// The same, seen from `now`.
+    pub fn left_at(&self, now: Instant) -> Option<Duration> {
         let cooling = (*self.lock())?;
         (now < cooling.until).then(|| cooling.told.saturating_duration_since(now))
     }

@@ -19,7 +19,7 @@ use super::{Memory, Run, Stall, Wanted};
 use crate::call::Named;
 use crate::call::code::DenyCode;
 use crate::call::turn::LoopState;
-use crate::call::{AgentId, Denied, Dimension, RunId};
+use crate::call::{AgentId, Denied, Dimension, Home, RunId, ToolCall};
 use crate::policy::snapshot::{Agent, RunPolicy};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::record::wall_clock;
@@ -152,7 +152,15 @@ impl Runs {
         self.get(id).filter(|run| run.agent == *agent).ok_or_else(|| self.ended(id, agent))
     }
 
-    /// For gates: the run a call carries; it was entered by the engine.
+    /// For gates: the run a call was made in, as long as that is open.
+    pub fn of(&self, call: &ToolCall) -> Option<Arc<Run>> {
+        match call.home.as_ref().and_then(Home::get::<Run>) {
+            Some(run) => (!run.ended.load(Ordering::Acquire)).then_some(run),
+            None => self.get(&call.run),
+        }
+    }
+
+    /// A live run by its id.
     pub fn get(&self, id: &RunId) -> Option<Arc<Run>> {
         read(self.shard(id)).get(id).cloned()
     }

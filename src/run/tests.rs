@@ -59,6 +59,7 @@ fn runs() -> Arc<Runs> {
 fn call(run: &Run, id: &str) -> ToolCall {
     let arguments = Arguments::parse(b"{}", Limits::arguments(1 << 10, 8)).expect("sound");
     ToolCall {
+        home: None,
         id: CallId::new(id).expect("id"),
         agent: run.agent().clone(),
         run: run.id().clone(),

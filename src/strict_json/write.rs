@@ -65,14 +65,34 @@ pub fn push_string(out: &mut Vec<u8>, text: &str) {
 
 /// The first byte that may not stand in a string as it is: a chunk at a time, without a branch within one, so that the
 /// compiler looks at many bytes at once; then one by one.
-fn to_escape(bytes: &[u8]) -> Option<usize> {
+pub(super) fn to_escape(bytes: &[u8]) -> Option<usize> {
     let must = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
     let (chunks, _) = bytes.as_chunks::<32>();
     let clean =
         chunks.iter().take_while(|chunk| !chunk.iter().fold(false, |any, byte| any | must(*byte)));
-    let at = clean.count() * 32;
+    let mut at = clean.count() * 32;
+    let (eights, rest) = bytes.get(at..)?.as_chunks::<8>();
+    let clean = eights.iter().take_while(|eight| !any_of_eight(u64::from_le_bytes(**eight)));
+    let skipped = clean.count() * 8;
+    if skipped == eights.len() * 8 {
+        let found = rest.iter().position(|byte| must(*byte))?;
+        return Some(at + skipped + found);
+    }
+    at += skipped;
     let found = bytes.get(at..)?.iter().position(|byte| must(*byte))?;
     Some(at + found)
+}
+
+/// Whether one of eight bytes has to be escaped: the high bit of a byte tells, where nothing is borrowed from it.
+fn any_of_eight(bytes: u64) -> bool {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let below = |bound: u64| bytes.wrapping_sub(ONES * bound) & !bytes;
+    let equals = |byte: u8| {
+        let differing = bytes ^ (ONES * u64::from(byte));
+        differing.wrapping_sub(ONES) & !differing
+    };
+    (below(0x20) | equals(b'"') | equals(b'\\')) & HIGH != 0
 }
 
 fn escape(out: &mut Vec<u8>, byte: u8) {

@@ -3,19 +3,22 @@
 //! Lines go through a bounded buffer to a thread of their own; a full buffer drops and counts, it never makes a call
 //! wait. Never arguments, results or credentials.
 
+mod line;
 mod people;
 
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use super::metrics::Metrics;
 use crate::call::outcome::TimedOutBy;
 use crate::call::trace::{AttemptNote, Noted};
 use crate::call::{CallError, Outcome, ToolCall, ToolResult};
-use crate::strict_json::object::Object;
+use line::Line;
 
+pub use line::rfc3339;
 pub use people::PersonFacts;
 
 /// Lines not yet taken by the writer, in bytes. Past it records are dropped and counted: some 4,000 of them.
@@ -31,52 +34,6 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 #[expect(clippy::disallowed_methods, reason = "this is the one lawful place")]
 pub fn wall_clock() -> SystemTime {
     SystemTime::now()
-}
-
-/// RFC 3339, UTC, microseconds. A time before 1970 shows as 1970.
-pub fn rfc3339(time: SystemTime) -> String {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    let micros = u64::from(since.subsec_micros());
-    let mut text = String::with_capacity(27);
-    push_pair(&mut text, year / 100);
-    for (number, after) in
-        [(year % 100, '-'), (month, '-'), (day, 'T'), (hour, ':'), (minute, ':'), (second, '.')]
-    {
-        push_pair(&mut text, number);
-        text.push(after);
-    }
-    for number in [micros / 10_000, micros / 100 % 100, micros % 100] {
-        push_pair(&mut text, number);
-    }
-    text.push('Z');
-    text
-}
-
-/// Two digits. A number over 99 (of a year past 9999) is written whole.
-fn push_pair(text: &mut String, number: u64) {
-    let digit = |digit: u64| char::from(b'0' + u8::try_from(digit % 10).unwrap_or_default());
-    if number > 99 {
-        text.push_str(&number.to_string());
-        return;
-    }
-    text.push(digit(number / 10));
-    text.push(digit(number));
-}
-
-/// The Gregorian date of a day since 1970-01-01, counted in years that begin in March, so that the leap day is last.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468; // days since 0000-03-01
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
 /// Facts of a call that are not on the call itself.
@@ -147,14 +104,14 @@ impl Recorder {
     /// A call has ended; once each, refused ones too.
     pub fn call(&self, facts: &CallFacts<'_>) {
         if let Some(shared) = &self.0 {
-            shared.put(&call_line(facts));
+            shared.put_line(|line| call_line(facts, line));
         }
     }
 
     /// An attempt has ended.
     pub fn attempt(&self, call: &ToolCall, attempt: &AttemptNote) {
         if let Some(shared) = &self.0 {
-            shared.put(&attempt_line(call, attempt));
+            shared.put_line(|line| attempt_line(call, attempt, line));
         }
     }
 
@@ -177,6 +134,18 @@ impl Shared {
             Ok(line) => self.put(&line),
             Err(_) => self.metrics.record_dropped(),
         }
+    }
+
+    /// A line is written beside the buffer, so that its lock is held for a copy alone.
+    fn put_line(&self, write: impl FnOnce(&mut Line)) {
+        thread_local! {
+            static LINE: RefCell<Line> = RefCell::default();
+        }
+        LINE.with_borrow_mut(|line| {
+            line.clear();
+            write(line);
+            self.put(line.bytes());
+        });
     }
 
     fn put(&self, line: &[u8]) {
@@ -259,86 +228,90 @@ impl Complaints {
     }
 }
 
+/// Appends the members named by string literals, each with its comma: a name is one piece of text, put together at
+/// compile time.
+macro_rules! members {
+    ($line:ident, $($name:literal: $write:ident($($value:expr),*);)*) => {
+        $( $line.lead(concat!(",\"", $name, "\":")); $line.$write($($value),*); )*
+    };
+}
+
 /// A finished call. `kind: call`. Names and times are ours; what others chose is escaped.
-fn call_line(facts: &CallFacts<'_>) -> Vec<u8> {
+fn call_line(facts: &CallFacts<'_>, line: &mut Line) {
     let (call, noted) = (facts.call, facts.noted);
     let error = facts.result.and_then(|outcome| outcome.as_ref().err());
     let result = facts.result.and_then(|outcome| outcome.as_ref().ok());
     let last = noted.attempts.last();
-    let mut line = begun("call", call);
-    line.plain("front_end", call.front_end.as_str());
-    line.string("tool_name", call.tool.as_str());
-    line.plain("effect", facts.effect);
-    line.string("policy_revision", facts.revision);
-    // allow, deny
-    line.plain(
-        "decision",
-        if matches!(error, Some(CallError::Denied(_))) { "deny" } else { "allow" },
-    );
-    line.string_or_null("rule", noted.rule.as_deref());
-    line.plain("outcome", facts.outcome);
-    line.plain("executed", facts.executed);
-    line.string_or_null("evidence", noted.evidence.as_deref());
-    // The code, or `none`.
-    line.plain("error_type", error.map_or("none", CallError::code));
-    // Of the last attempt; 0 = nothing was sent.
-    line.number("attempt", last.map_or(0, |attempt| u64::from(attempt.number)));
-    line.number("attempts", noted.attempts.len() as u64);
-    // Waits between attempts, all together.
-    line.thousandths("delay_ms", micros(noted.backoff));
+    let denied = matches!(error, Some(CallError::Denied(_)));
     let circuit = noted.circuit.or_else(|| last.map(|attempt| attempt.circuit));
-    line.string_or_null("circuit_status", circuit);
-    line.string_or_null("retry_stopped_by", noted.retry_stopped_by);
-    line.number_or_null("status", last.and_then(|attempt| attempt.status).map(u64::from));
     let timed_out_by = last.and_then(|attempt| attempt.timed_out_by).map(TimedOutBy::as_str);
-    line.string_or_null("timed_out_by", timed_out_by);
     let operation = noted.operation.map(|operation| operation.to_string());
-    line.string_or_null("operation", operation.as_deref());
-    line.number("occurrence", u64::from(noted.occurrence));
-    line.string_or_null("ledger", noted.ledger);
-    line.string_or_null("cache", noted.cache);
     let whole = |result: &ToolResult| result.content.bytes.len() as u64;
     let bytes = result.map(|result| noted.streamed.unwrap_or(whole(result)));
-    line.number_or_null("result_bytes", bytes);
-    line.bool("truncated", result.is_some_and(|result| result.notes.truncated.is_some()));
-    line.thousandths("duration_ms", micros(facts.duration));
-    line.thousandths("at_tool_ms", micros(noted.at_tool));
-    line.finish()
+    begun("{\"v\":1,\"kind\":\"call\",\"timestamp\":", call, line);
+    members! { line,
+        "front_end": plain(call.front_end.as_str());
+        "tool_name": string(call.tool.as_str());
+        "effect": plain(facts.effect);
+        "policy_revision": string(facts.revision);
+        "decision": plain(if denied { "deny" } else { "allow" });
+        "rule": string_or_null(noted.rule.as_deref());
+        "outcome": plain(facts.outcome);
+        "executed": plain(facts.executed);
+        "evidence": string_or_null(noted.evidence.as_deref());
+        // The code, or `none`.
+        "error_type": plain(error.map_or("none", CallError::code));
+        // Of the last attempt; 0 = nothing was sent.
+        "attempt": number(last.map_or(0, |attempt| u64::from(attempt.number)));
+        "attempts": number(noted.attempts.len() as u64);
+        // Waits between attempts, all together.
+        "delay_ms": thousandths(micros(noted.backoff));
+        "circuit_status": string_or_null(circuit);
+        "retry_stopped_by": string_or_null(noted.retry_stopped_by);
+        "status": number_or_null(last.and_then(|attempt| attempt.status).map(u64::from));
+        "timed_out_by": string_or_null(timed_out_by);
+        "operation": string_or_null(operation.as_deref());
+        "occurrence": number(u64::from(noted.occurrence));
+        "ledger": string_or_null(noted.ledger);
+        "cache": string_or_null(noted.cache);
+        "result_bytes": number_or_null(bytes);
+        "truncated": bool(result.is_some_and(|result| result.notes.truncated.is_some()));
+        "duration_ms": thousandths(micros(facts.duration));
+        "at_tool_ms": thousandths(micros(noted.at_tool));
+    }
+    line.end();
 }
 
 /// One try at the tool. `kind: attempt`.
-fn attempt_line(call: &ToolCall, attempt: &AttemptNote) -> Vec<u8> {
-    let mut line = begun("attempt", call);
-    line.string("tool_name", call.tool.as_str());
-    // From 1.
-    line.number("attempt", u64::from(attempt.number));
-    // Waited before it.
-    line.thousandths("delay_ms", micros(attempt.delay));
-    // As the label `error_class` of the metrics; `none` = the tool answered.
-    line.plain("error_type", attempt.error_class.as_str());
-    line.number_or_null("status", attempt.status.map(u64::from));
-    line.string_or_null("timed_out_by", attempt.timed_out_by.map(TimedOutBy::as_str));
-    line.plain("circuit_status", attempt.circuit);
-    for (name, time) in [("connect_ms", attempt.connect), ("first_byte_ms", attempt.first_byte)] {
-        match time {
-            Some(time) => line.thousandths(name, micros(time)),
-            None => line.null(name),
-        }
+fn attempt_line(call: &ToolCall, attempt: &AttemptNote, line: &mut Line) {
+    begun("{\"v\":1,\"kind\":\"attempt\",\"timestamp\":", call, line);
+    members! { line,
+        "tool_name": string(call.tool.as_str());
+        // From 1.
+        "attempt": number(u64::from(attempt.number));
+        // Waited before it.
+        "delay_ms": thousandths(micros(attempt.delay));
+        // As the label `error_class` of the metrics; `none` = the tool answered.
+        "error_type": plain(attempt.error_class.as_str());
+        "status": number_or_null(attempt.status.map(u64::from));
+        "timed_out_by": string_or_null(attempt.timed_out_by.map(TimedOutBy::as_str));
+        "circuit_status": plain(attempt.circuit);
+        "connect_ms": thousandths_or_null(attempt.connect.map(micros));
+        "first_byte_ms": thousandths_or_null(attempt.first_byte.map(micros));
+        "total_ms": thousandths(micros(attempt.total));
     }
-    line.thousandths("total_ms", micros(attempt.total));
-    line.finish()
+    line.end();
 }
 
-/// What every line about a call begins with.
-fn begun(kind: &str, call: &ToolCall) -> Object {
-    let mut line = Object::with_capacity(1024);
-    line.number("v", 1);
-    line.plain("kind", kind);
-    line.plain("timestamp", &rfc3339(wall_clock()));
-    line.string("run", call.run.as_str());
-    line.string("agent", call.agent.as_str());
-    line.string("call_id", call.id.as_str());
-    line
+/// What every line about a call begins with: its kind, when it ended, whose it was.
+fn begun(kind: &'static str, call: &ToolCall, line: &mut Line) {
+    line.lead(kind);
+    line.time(wall_clock());
+    members! { line,
+        "run": string(call.run.as_str());
+        "agent": string(call.agent.as_str());
+        "call_id": string(call.id.as_str());
+    }
 }
 
 fn micros(time: Duration) -> u64 {

@@ -81,7 +81,7 @@ impl Inner {
                 outcome = self.exchange(call, server, mcp) => outcome,
                 () = cancelled.cancelled() => Err(judge::taken_back(Effect::Read, true)),
             },
-            Effect::Write => self.write(call, server, mcp, cancelled).await,
+            Effect::Write => Box::pin(self.write(call, server, mcp, cancelled)).await,
         };
         if let Err(failed) = &mut outcome {
             server.blot(&mut failed.message);
@@ -147,10 +147,11 @@ impl Inner {
         let mut reply = self.send(call, mcp, &held, &caller, (params, modern, fields)).await;
         if let (Ok(Reply::Error(error)), Some(params)) = (&reply, again)
             && error.code == HEADER_MISMATCH
-            && let Some(fields) = server.fields_of(&mcp.own_name).await
+            && let Some(fields) = Box::pin(server.fields_of(&mcp.own_name)).await
         {
             // What its schema wants in fields is not what it was; nothing was done.
-            reply = self.send(call, mcp, &held, &caller, (params, modern, &*fields)).await;
+            let again = self.send(call, mcp, &held, &caller, (params, modern, &*fields));
+            reply = Box::pin(again).await;
         }
         let result = match reply.map_err(lost)? {
             Reply::Result(result) => result,
@@ -173,7 +174,7 @@ impl Inner {
                 let inbound: Arc<dyn Inbound> = caller.clone();
                 let held = &held;
                 let begun = Begun { tool: &self.tool, mcp, server, held, call, inbound };
-                let ended = begun.follow(&handle).await;
+                let ended = Box::pin(begun.follow(&handle)).await;
                 caller.over();
                 ended
             }

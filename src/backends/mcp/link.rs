@@ -121,7 +121,7 @@ impl Link {
     pub(super) async fn open(&self) -> Result<Arc<Met>, Lost> {
         match self {
             Link::Http(link) => link.open().await,
-            Link::Child(link) => link.open().await,
+            Link::Child(link) => Box::pin(link.open()).await,
         }
     }
 
@@ -129,7 +129,7 @@ impl Link {
     pub(super) async fn request(&self, wire: Wire<'_>) -> Result<Reply, Lost> {
         match self {
             Link::Http(link) => link.request(wire).await,
-            Link::Child(link) => link.request(wire).await,
+            Link::Child(link) => Box::pin(link.request(wire)).await,
         }
     }
 

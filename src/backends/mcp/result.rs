@@ -15,7 +15,7 @@ use crate::mcp::messages::{self, InputRequired, ResultKind};
 use crate::mcp::meta::{TRACEPARENT, TRACESTATE, is_traceparent};
 use crate::mcp::visible;
 use crate::policy::snapshot::{IsError, McpTool, ResultPolicy, Tool};
-use crate::strict_json::{self, Limits};
+use crate::strict_json::{self, Limits, write};
 
 /// Members of an agent's `_meta` that go on, bytes of their JSON together.
 const MAX_META: usize = 8 * 1024;
@@ -149,7 +149,7 @@ fn tool_error(tool: &Tool, mcp: &McpTool, result: &Value) -> Failed {
 }
 
 fn content(result: &Value) -> Content {
-    Content { bytes: result.to_string().into(), form: Form::Mcp }
+    Content { bytes: write::text(result).into(), form: Form::Mcp }
 }
 
 /// Members of `_meta` that belong to a hop, or that only we may say.
@@ -168,7 +168,7 @@ pub(super) fn meta_of(side: &Side) -> Map<String, Value> {
     let mut meta = Map::new();
     let mut left = MAX_META;
     for (name, value) in side.meta.iter() {
-        let size = name.len() + value.to_string().len();
+        let size = name.len() + write::text(value).len();
         if of_the_hop(name) || size > left {
             continue;
         }

@@ -89,12 +89,12 @@ fn target(base_path: &str, request: &HttpRequest) -> String {
 /// for this hop (RFC 9110 §7.6.1).
 fn passed_fields(route: &ProxyRoute, request: &HttpRequest) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(16);
-    let of_body = OF_BODY.iter().filter(|_| !request.body.is_empty());
-    for name in route.request_headers.iter().chain(of_body) {
-        if headers.contains_key(name) || of_this_hop(&request.headers, name) {
-            continue;
-        }
-        for value in request.headers.get_all(name) {
+    let has_body = !request.body.is_empty();
+    let hop = request.headers.contains_key(CONNECTION);
+    for (name, value) in &request.headers {
+        let named = route.request_headers.contains(name);
+        let passes = named || (has_body && OF_BODY.contains(name));
+        if passes && !(hop && of_this_hop(&request.headers, name)) {
             headers.append(name, value.clone());
         }
     }

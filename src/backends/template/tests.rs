@@ -154,7 +154,7 @@ fn what_passes_the_gate_can_always_be_written() {
         match outline(&read(), &tree) {
             Ok(outline) => {
                 assert!(faults.is_empty(), "{tree}");
-                assert!(outline.to_http().is_ok(), "{tree}");
+                assert!(outline.clone().into_http().is_ok(), "{tree}");
             }
             Err(_) => assert!(!faults.is_empty(), "{tree}"),
         }

@@ -20,7 +20,7 @@ use crate::engine::{Answer, Asker, Single};
 use crate::mcp::jsonrpc::INVALID_PARAMS;
 use crate::mcp::messages::{AskKind, CallParams, InputRequired, ResultKind, Wrong, check_answer};
 use crate::mcp::translate::ask_to_legacy;
-use crate::strict_json::{self, Limits};
+use crate::strict_json::{self, Limits, top};
 
 const METHOD: &str = "tools/call";
 /// Member of `_meta` that names a call which waits inside the gateway for the answers; it goes into the sealed state.
@@ -130,8 +130,11 @@ impl Mcp {
     fn payload(&self, arguments: Option<&Value>) -> Payload {
         let limits = self.engine.body_limits();
         let limits = Limits::arguments(limits.argument_bytes, limits.argument_depth);
-        let text = arguments.map(Value::to_string).unwrap_or_default();
-        match Arguments::parse(text.as_bytes(), limits) {
+        let read = match arguments {
+            Some(arguments) => Arguments::of_value(arguments, limits),
+            None => Arguments::parse(b"", limits),
+        };
+        match read {
             Ok(arguments) => Payload::Arguments(arguments),
             Err(malformed) => Payload::Malformed(malformed),
         }
@@ -339,12 +342,19 @@ fn acted_before(answer: &Answer) -> bool {
 /// The result, where a server wants input before it goes on.
 fn input_required(answer: &Answer) -> Option<Value> {
     let Ok(result) = &answer.outcome else { return None };
-    if result.content.form != Form::Mcp {
+    if result.content.form != Form::Mcp || is_plain(&result.content.bytes) {
         return None;
     }
     let bytes = &result.content.bytes;
     let result = strict_json::parse(bytes, Limits::answer(bytes.len())).ok()?;
     (ResultKind::of(&result) == ResultKind::InputRequired).then_some(result)
+}
+
+/// Without a `resultType`, as most results are, it asks for nothing; that is seen without reading it.
+fn is_plain(result: &[u8]) -> bool {
+    let other =
+        |member: &top::Member<'_>| member.name != b"resultType" && !member.name.contains(&b'\\');
+    top::members(result).is_some_and(|members| members.iter().all(other))
 }
 
 pub(super) fn parked(result: &Value) -> Option<&str> {

@@ -9,6 +9,7 @@ use crate::engine::mcp::PassMethod;
 use crate::mcp::jsonrpc::{INVALID_PARAMS, METHOD_NOT_FOUND};
 use crate::mcp::messages::List;
 use crate::mcp::version::{Era, Revision};
+use crate::strict_json::write;
 
 /// A result as it is sent.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub(super) struct Answered {
 
 impl From<Value> for Answered {
     fn from(result: Value) -> Self {
-        Self { result: result.to_string().into_bytes(), run: None }
+        Self { result: write::text(&result), run: None }
     }
 }
 

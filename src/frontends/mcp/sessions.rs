@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::asks::Asks;
 use super::streams::{Room, Streams, Told};
-use crate::call::{AgentId, CallId, Digest, RunId};
+use crate::call::{AgentId, CallId, Digest, Likeness, RunId};
 use crate::mcp::jsonrpc::Id;
 use crate::mcp::session::{SESSION_ENTROPY, SessionId};
 use crate::mcp::version::Revision;
@@ -244,7 +244,7 @@ pub(super) struct InFlight(Mutex<Open>);
 struct Open {
     open: HashMap<Id, CancellationToken>,
     /// Id, content, call id: the oldest first.
-    calls: VecDeque<(Digest, Digest, CallId)>,
+    calls: VecDeque<(Likeness, Likeness, CallId)>,
 }
 
 /// Why a request cannot begin.
@@ -287,7 +287,7 @@ impl InFlight {
     pub(super) fn begin(
         self: &Arc<Self>,
         id: &Id,
-        content: Option<Digest>,
+        content: Option<Likeness>,
     ) -> Result<Begun, NotBegun> {
         let mut table = self.open();
         if table.open.contains_key(id) {
@@ -298,7 +298,7 @@ impl InFlight {
         }
         let mut call = CallId::mint();
         if let Some(content) = content {
-            let name = Digest::of(id.to_string().as_bytes());
+            let name = Likeness::of(id.to_string().as_bytes());
             match table.calls.iter().find(|(known, ..)| *known == name) {
                 Some((_, known, _)) if *known != content => return Err(NotBegun::Reused),
                 Some((_, _, known)) => call = known.clone(),

@@ -11,7 +11,7 @@ use crate::mcp::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, MISSING_CLIENT_CAPABI
 use crate::mcp::messages::ClientCapabilities;
 use crate::mcp::{meta, translate};
 use crate::strict_json::object::Object;
-use crate::strict_json::{self, Limits};
+use crate::strict_json::{self, Limits, top, write};
 
 pub(super) use crate::mcp::meta::OUTCOME;
 
@@ -230,10 +230,14 @@ fn failure(answer: &Answer, failed: &Failed, tool: Option<&ToolInfo>, modern: bo
 fn success(answer: &Answer, result: &ToolResult, modern: bool) -> Vec<u8> {
     let beside = render::beside_value(answer, result);
     let bytes = &result.content.bytes;
+    if result.content.form == Form::Mcp
+        && let Some(passed) = passed(bytes, &beside, modern)
+    {
+        return passed;
+    }
     let text = String::from_utf8_lossy(bytes);
     match result.content.form {
-        Form::Mcp => passed(bytes, &beside, modern)
-            .unwrap_or_else(|| self::result(&text, None, &beside, false, modern)),
+        Form::Mcp => self::result(&text, None, &beside, false, modern),
         Form::Text => self::result(&text, None, &beside, false, modern),
         Form::Json if bytes.is_empty() => self::result("null", None, &beside, false, modern),
         Form::Json => {
@@ -246,6 +250,9 @@ fn success(answer: &Answer, result: &ToolResult, modern: bool) -> Vec<u8> {
 
 /// A server's own result, unchanged but for what belongs to the hop. `None`: it is no object.
 fn passed(bytes: &[u8], outcome: &[u8], modern: bool) -> Option<Vec<u8>> {
+    if !modern && let Some(text) = beside(bytes, outcome) {
+        return Some(text);
+    }
     let mut result = strict_json::parse(bytes, Limits::answer(bytes.len())).ok()?;
     if !result.is_object() {
         return None;
@@ -253,7 +260,32 @@ fn passed(bytes: &[u8], outcome: &[u8], modern: bool) -> Option<Vec<u8>> {
     meta::to_agent(&mut result);
     meta::put(&mut result, meta::OUTCOME, tree(outcome));
     for_the_hop("tools/call", &mut result, modern);
-    Some(result.to_string().into_bytes())
+    Some(write::text(&result))
+}
+
+/// The same for most results of agents with sessions, without reading them again: nothing of the hop is in them, and they
+/// have no `_meta` yet. `None`: it has to be looked at.
+fn beside(result: &[u8], outcome: &[u8]) -> Option<Vec<u8>> {
+    let members = top::members(result)?;
+    let as_it_is = |member: &top::Member<'_>| match member.name {
+        b"_meta" | b"resultType" => false,
+        b"structuredContent" => member.begins == b'{',
+        name => !name.contains(&b'\\'),
+    };
+    if !members.iter().all(as_it_is) {
+        return None;
+    }
+    let mut text = Vec::with_capacity(result.len() + outcome.len() + 64);
+    text.extend_from_slice(result.get(..result.len() - 1)?);
+    if !members.is_empty() {
+        text.push(b',');
+    }
+    text.extend_from_slice(b"\"_meta\":{\"");
+    text.extend_from_slice(OUTCOME.as_bytes());
+    text.extend_from_slice(b"\":");
+    text.extend_from_slice(outcome);
+    text.extend_from_slice(b"}}");
+    Some(text)
 }
 
 /// What a revision wants in every result, or does not know.

@@ -22,17 +22,24 @@ pub(super) fn fill(
     }
     request.captures.clone_from(&wanted.captures);
     request.pairs = pairs(request.query.as_deref().unwrap_or_default())?;
-    let RequestBody::Whole(bytes) = &request.body else { return Ok(None) };
+    let malformed = read(request, wanted);
+    request.conclude();
+    Ok(malformed)
+}
+
+/// The body, where it is JSON.
+fn read(request: &mut HttpRequest, wanted: &Wanted) -> Option<Malformed> {
+    let RequestBody::Whole(bytes) = &request.body else { return None };
     if !is_json(&request.headers) {
-        return Ok(None);
+        return None;
     }
     match strict_json::parse(bytes, Limits::arguments(wanted.body_bytes, wanted.depth)) {
         Ok(json) => request.json = Some(json),
         // What nobody looks into is told apart by its bytes.
         Err(_) if !wanted.judged => {}
-        Err(fault) => return Ok(Some(malformed(bytes, &fault))),
+        Err(fault) => return Some(malformed(bytes, &fault)),
     }
-    Ok(None)
+    None
 }
 
 fn malformed(bytes: &Bytes, fault: &strict_json::JsonFault) -> Malformed {

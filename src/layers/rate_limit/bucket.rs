@@ -1,5 +1,6 @@
 //! Token buckets (GCRA, by governor) on tokio's clock, and the memo that keeps refused calls from draining them.
 
+use std::cell::Cell;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,8 +28,13 @@ struct TokioClock {
 impl Clock for TokioClock {
     type Instant = Duration;
     fn now(&self) -> Duration {
-        Instant::now().saturating_duration_since(self.base)
+        TURN.get().unwrap_or_else(Instant::now).saturating_duration_since(self.base)
     }
+}
+
+thread_local! {
+    /// The instant of the check under way: the buckets of a call are asked at one time, which is read once.
+    static TURN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 type Limiter = RateLimiter<NotKeyed, InMemoryState, TokioClock, StateInformationMiddleware>;
@@ -98,11 +104,14 @@ impl Bucket {
         Some(wait.saturating_add(self.interval.saturating_mul(weight.saturating_sub(1))))
     }
 
-    /// Takes `weight` tokens, or none. `now`: as the gauges are to remember it.
+    /// Takes `weight` tokens, or none, at the instant `now`.
     pub fn take(&self, weight: u32, now: Instant) -> Taken {
         let cells = NonZeroU32::new(weight).unwrap_or(NonZeroU32::MIN);
+        TURN.set(Some(now));
+        let checked = self.limiter.check_n(cells);
+        TURN.set(None);
         let now = now.saturating_duration_since(self.clock.base);
-        match self.limiter.check_n(cells) {
+        match checked {
             Ok(Ok(after)) => {
                 let remaining = after.remaining_burst_capacity();
                 self.left.store(remaining, Ordering::Relaxed);

@@ -72,7 +72,7 @@ impl RateLimiting {
         let run = if self.of_runs.is_empty() {
             None
         } else {
-            self.runs.get(&call.run).and_then(|run| self.of_runs.get(&run.policy().name))
+            self.runs.of(call).and_then(|run| self.of_runs.get(&run.policy().name))
         };
         let agent = self.of_agents.get(&call.agent);
         run.into_iter()
@@ -93,8 +93,8 @@ impl RateLimiting {
             .detail(Detail::Limited { by: LimitedBy::Gateway, rate: Some(rate) })
     }
 
-    fn cooling(&self, call: &ToolCall) -> Result<(), Denied> {
-        let Some(wait) = self.state.cooldown.left() else { return Ok(()) };
+    fn cooling(&self, call: &ToolCall, now: Instant) -> Result<(), Denied> {
+        let Some(wait) = self.state.cooldown.left_at(now) else { return Ok(()) };
         call.trace.note().rule = Some("cooldown asked for by the tool".into());
         let message = format!("tool {} asked to be called less often", self.tool);
         Err(Denied::new(DenyCode::RateLimited, message)
@@ -117,14 +117,14 @@ impl Gate for RateLimiting {
     type Permit = RatePermit;
 
     fn admit(&self, call: &ToolCall) -> Result<RatePermit, Denied> {
-        self.cooling(call)?;
+        let now = Instant::now();
+        self.cooling(call, now)?;
         let limits = self.limits(call);
         for (limit, bucket) in limits.iter().filter(|(limit, _)| !limit.shadow) {
             if let Some(wait) = bucket.closed_for(self.weight) {
                 return Err(self.refuse(limit, bucket, wait, call));
             }
         }
-        let now = Instant::now();
         let mut lowest: Option<(u32, &Limit, &Bucket)> = None;
         for (limit, bucket) in &limits {
             match bucket.take(self.weight, now) {

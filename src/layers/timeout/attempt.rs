@@ -28,7 +28,7 @@ impl Attempts {
     /// An attempt is about to be sent.
     pub fn begin(self: &Arc<Self>, call: &ToolCall, progress: Progress) -> Begun {
         if let Some(cost) = self.tool.cost
-            && let Some(run) = self.runs.get(&call.run)
+            && let Some(run) = self.runs.of(call)
         {
             run.spend(cost);
         }
@@ -51,6 +51,11 @@ pub struct Begun {
 }
 
 impl Begun {
+    /// The call it belongs to, without its place.
+    pub fn call(&self) -> &ToolCall {
+        &self.call
+    }
+
     pub fn progress(&self) -> &Progress {
         &self.progress
     }

@@ -28,7 +28,7 @@ struct Limited {
 }
 
 /// Puts the limits around what is still arriving of `result`.
-pub(super) fn limited(with: &TimeoutLayer, call: ToolCall, begun: Begun, result: &ToolResult) {
+pub(super) fn limited(with: &Arc<TimeoutLayer>, begun: Begun, result: &ToolResult) {
     let Some(arriving) = result.arriving() else { return };
     // Its place is held by the gate above, its body by who reads it.
     let head = result.head.as_ref().map(|head| crate::call::Head {
@@ -37,12 +37,12 @@ pub(super) fn limited(with: &TimeoutLayer, call: ToolCall, begun: Begun, result:
         arriving: None,
     });
     let told = ToolResult { head, ..result.clone() };
+    let call = begun.call().clone();
     let outer = outer_limit(&call);
-    let call = ToolCall { place: None, ..call };
     #[expect(clippy::disallowed_methods, reason = "the one timer of an attempt goes on")]
     let timer = Box::pin(tokio::time::sleep_until(outer.0));
     arriving.wrap(|source| {
-        let (with, waiting) = (Arc::new(with.clone()), None);
+        let (with, waiting) = (with.clone(), None);
         Box::new(Limited { source, with, call, outer, timer, waiting, begun: Some((begun, told)) })
     });
 }

@@ -18,11 +18,12 @@ use tokio_util::task::TaskTracker;
 use tower::{Layer, Service};
 
 pub use attempt::Attempts;
+use attempt::Begun;
 
 use crate::call::code::FailCode;
 use crate::call::{
-    Class, Delivery, ErrorClass, Evidence, Failed, Payload, Phase, Progress, Sending, TimedOutBy,
-    ToolCall, ToolResult, Turn, Verdict,
+    Class, Delivery, ErrorClass, Evidence, Failed, Payload, Phase, Place, Progress, Sending,
+    TimedOutBy, ToolCall, ToolResult, Turn, Verdict,
 };
 use crate::policy::quantity::spell;
 use crate::policy::snapshot::Timeouts;
@@ -60,13 +61,13 @@ pub struct TimeoutLayer {
 impl<S> Layer<S> for TimeoutLayer {
     type Service = Timeout<S>;
     fn layer(&self, inner: S) -> Timeout<S> {
-        Timeout { with: self.clone(), inner }
+        Timeout { with: Arc::new(self.clone()), inner }
     }
 }
 
 #[derive(Debug, Clone)]
 pub struct Timeout<S> {
-    with: TimeoutLayer,
+    with: Arc<TimeoutLayer>,
     inner: S,
 }
 
@@ -87,13 +88,14 @@ where
         let progress = Progress::start();
         call.progress = Some(progress.clone());
         let begun = self.with.attempts.begin(&call, progress);
-        let exchange: Exchange = Box::pin(self.inner.call(call.clone()));
+        let place = call.place.clone();
+        let exchange: Exchange = Box::pin(self.inner.call(call));
         let with = self.with.clone();
         Box::pin(async move {
-            let ended = with.wait(&call, begun.progress(), exchange).await;
+            let ended = with.wait(&begun, place, exchange).await;
             match &ended {
                 Ok(result) if result.arriving().is_some() => {
-                    body::limited(&with, call, begun, result);
+                    body::limited(&with, begun, result);
                 }
                 Ok(_) | Err(_) => begun.end(&ended),
             }
@@ -106,10 +108,11 @@ impl TimeoutLayer {
     /// Waits for the exchange, at most until a limit fires.
     async fn wait(
         &self,
-        call: &ToolCall,
-        progress: &Progress,
+        begun: &Begun,
+        place: Option<Place>,
         mut exchange: Exchange,
     ) -> Result<ToolResult, Failed> {
+        let (call, progress) = (begun.call(), begun.progress());
         let outer = outer_limit(call);
         let (mut at, mut by) = next_limit(&self.limits, progress, outer);
         #[expect(clippy::disallowed_methods, reason = "the one timer of an attempt")]
@@ -129,7 +132,9 @@ impl TimeoutLayer {
             (at, by) = next_limit(&self.limits, progress, outer);
             timer.as_mut().reset(at);
         }
-        self.expired(call.clone(), progress, by, exchange)
+        // Without a sending that may be under way nothing holds the place any more.
+        let call = ToolCall { place, ..call.clone() };
+        self.expired(call, progress, by, exchange)
     }
 
     /// Time is over: what is known of the exchange, and what becomes of it.

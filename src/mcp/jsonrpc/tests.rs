@@ -126,12 +126,12 @@ fn results_keep_unknown_members_their_order_and_every_digit() {
     let text = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
     let Ok(Message::Response(response)) = read(&text) else { panic!("{text}") };
     assert_eq!(write_result(&response.id, &response.result), text.as_bytes());
-    assert_eq!(write_result_raw(&response.id, result), text.into_bytes());
+    assert_eq!(write_result_raw(&response.id, result.as_bytes()), text.into_bytes());
 }
 
 #[test]
 fn raw_results_lose_their_line_ends_and_nothing_else() {
-    let line = write_result_raw(&Id::from(1), "{\r\n  \"a\": \"x\\ny\"\n}");
+    let line = write_result_raw(&Id::from(1), b"{\r\n  \"a\": \"x\\ny\"\n}");
     assert_eq!(line, br#"{"jsonrpc":"2.0","id":1,"result":{    "a": "x\ny" }}"#);
 }
 

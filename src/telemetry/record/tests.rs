@@ -1,5 +1,6 @@
 use std::sync::mpsc;
 use std::thread;
+use std::time::UNIX_EPOCH;
 
 use super::*;
 use crate::call::{
@@ -42,6 +43,7 @@ fn call(text: &str) -> ToolCall {
     let now = tokio::time::Instant::now();
     let arguments = Arguments::parse(text.as_bytes(), Limits::arguments(1 << 16, 32)).unwrap();
     ToolCall {
+        home: None,
         id: CallId::new("call_1\n\"x").unwrap(),
         agent: AgentId::new("default").unwrap(),
         run: RunId::new("run-1").unwrap(),
@@ -252,6 +254,8 @@ fn times_are_rfc_3339_in_utc_with_microseconds() {
     assert_eq!(at(951_782_400, 1), "2000-02-29T00:00:00.000001Z");
     assert_eq!(at(1_709_251_199, 999_999), "2024-02-29T23:59:59.999999Z");
     assert_eq!(at(4_107_542_400, 0), "2100-03-01T00:00:00.000000Z");
+    assert_eq!(at(4_107_542_400, 120_034), "2100-03-01T00:00:00.120034Z");
+    assert_eq!(at(300_000_000_000, 5), "9999-12-31T23:59:59.000005Z");
 }
 
 #[test]
@@ -271,8 +275,11 @@ fn every_field_of_a_record_stands_in_docs_operations_md() {
         noted: &noted,
     };
     let first = attempt(1);
-    let lines = [call_line(&facts), attempt_line(&call, &first)]
-        .map(|line| strict_json::parse(&line, Limits::answer(line.len())).expect("one object"));
+    let (mut of_call, mut of_attempt) = (Line::default(), Line::default());
+    call_line(&facts, &mut of_call);
+    attempt_line(&call, &first, &mut of_attempt);
+    let lines = [of_call.bytes(), of_attempt.bytes()]
+        .map(|line| strict_json::parse(line, Limits::answer(line.len())).expect("one object"));
     for field in lines.iter().flat_map(|line| line.as_object().unwrap().keys()) {
         assert!(page.contains(&format!("`{field}`")), "{field}");
     }

@@ -242,8 +242,10 @@ async fn the_same_call_over_a_socket() {
     let bound = checkrein::server::bind_unix(&path).expect("bound");
     let listener = checkrein::server::Listener::unix(bound).expect("registered");
     let front_ends = house.front_ends.clone();
-    let accepting =
-        server.serve(listener, move |peer, request| front_ends.clone().answer(peer, request));
+    let accepting = server.serve(listener, move |peer, request| {
+        let front_ends = front_ends.clone();
+        async move { front_ends.answer(peer, request).await }
+    });
     let mut stream = tokio::net::UnixStream::connect(&path).await.expect("connected");
     let body = r#"{"order_id":"A17"}"#;
     let head = format!(
@@ -273,7 +275,10 @@ async fn an_agent_that_asks_before_it_sends_too_much_is_told_at_once() {
     let listener = checkrein::server::Listener::tcp(bound.expect("bound")).expect("registered");
     let addr = listener.local_addr().expect("tcp");
     let front_ends = house.front_ends.clone();
-    server.serve(listener, move |peer, request| front_ends.clone().answer(peer, request));
+    server.serve(listener, move |peer, request| {
+        let front_ends = front_ends.clone();
+        async move { front_ends.answer(peer, request).await }
+    });
     #[expect(clippy::disallowed_methods, reason = "a test dials itself")]
     let mut stream = tokio::net::TcpStream::connect(addr).await.expect("connected");
     let head = "POST /v1/tools/list_regions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\

@@ -555,6 +555,7 @@ impl Rig {
             id: CallId::new(&format!("call-{id}")).expect("a sound id"),
             agent: self.gates.snapshot.agents.keys().next().expect("one agent").clone(),
             run: self.run.clone(),
+            home: None,
             tool: ToolName::asked(tool),
             front_end: FrontEnd::ToolsApi,
             payload: match arguments {

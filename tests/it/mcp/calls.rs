@@ -176,7 +176,8 @@ async fn hangup_does_not_cut_a_write() {
         }
         let request = build("POST", &as_pairs(&fields), &body);
         let peer = checkrein::identity::Peer::Loopback;
-        let asked = tokio::spawn(house.front_ends.clone().answer(peer, request));
+        let front_ends = house.front_ends.clone();
+        let asked = tokio::spawn(async move { front_ends.answer(peer, request).await });
         held.begun.notified().await;
         asked.abort();
         assert!(asked.await.is_err_and(|error| error.is_cancelled()));
@@ -203,7 +204,8 @@ async fn a_read_is_cut_by_a_closed_stream_without_a_session_and_goes_on_with_one
         }
         let request = build("POST", &as_pairs(&fields), &body);
         let peer = checkrein::identity::Peer::Loopback;
-        let asked = tokio::spawn(house.front_ends.clone().answer(peer, request));
+        let front_ends = house.front_ends.clone();
+        let asked = tokio::spawn(async move { front_ends.answer(peer, request).await });
         held.begun.notified().await;
         asked.abort();
         assert!(asked.await.is_err());

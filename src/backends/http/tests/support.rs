@@ -205,6 +205,7 @@ pub(crate) fn backend(tool: Tool) -> Backend {
 pub(crate) fn call(arguments: &str) -> ToolCall {
     let limits = Limits::arguments(64 * 1024, 32);
     ToolCall {
+        home: None,
         id: CallId::new("call_1").expect("an id"),
         agent: AgentId::new("default").expect("a name"),
         run: RunId::new("run-1").expect("an id"),

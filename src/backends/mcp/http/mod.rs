@@ -91,7 +91,7 @@ impl HttpLink {
         let generation = self.current();
         let opened = generation
             .opened
-            .get_or_try_init(|| self.begin(&generation))
+            .get_or_try_init(|| Box::pin(self.begin(&generation)))
             .await
             .cloned()
             .map_err(|lost| Lost::Down(Box::new(lost)))?;

@@ -90,7 +90,7 @@ impl HttpLink {
         match classify::kind(status) {
             classify::Kind::Success => {}
             classify::Kind::Redirect | classify::Kind::Failure => {
-                return self.refused(status, &head.headers, body, expected).await;
+                return Box::pin(self.refused(status, &head.headers, body, expected)).await;
             }
         }
         match media(&head.headers) {
@@ -98,7 +98,7 @@ impl HttpLink {
             Media::Stream if head.headers.contains_key(http::header::CONTENT_ENCODING) => Err(
                 Lost::NotMcp("an event stream in a content coding that was not asked for".into()),
             ),
-            Media::Stream => self.stream(body, expected).await,
+            Media::Stream => Box::pin(self.stream(body, expected)).await,
             Media::Other(media) => {
                 let got = if media.is_empty() { "no content type" } else { media.as_str() };
                 Err(Lost::NotMcp(format!(

@@ -11,7 +11,7 @@ use super::reply::{self, empty, error_line, json, line, rpc_error, whole, with_s
 use super::{Came, Refused, session_id};
 use crate::call::FrontEnd;
 use crate::call::code::DenyCode;
-use crate::call::{Denied, Digest};
+use crate::call::{Denied, Likeness};
 use crate::frontends::body::Body;
 use crate::frontends::mcp::asks::Taken;
 use crate::frontends::mcp::channel::{Line, Out, cancelled_id};
@@ -29,6 +29,7 @@ use crate::mcp::jsonrpc::{
 };
 use crate::mcp::messages::{ClientCapabilities, InitializeParams};
 use crate::mcp::version::{Era, NEWEST_LEGACY, Revision, SUPPORTED};
+use crate::strict_json::write;
 
 impl Mcp {
     pub(super) async fn legacy(
@@ -236,8 +237,8 @@ pub(in crate::frontends::mcp) fn begun(
     request: &Request,
 ) -> Result<Begun, RpcError> {
     let content = (method == Method::CallTool).then(|| {
-        let params = request.params.as_ref().map(Value::to_string).unwrap_or_default();
-        Digest::of(params.as_bytes())
+        let params = request.params.as_ref().map(write::text).unwrap_or_default();
+        Likeness::of(&params)
     });
     in_flight.begin(&request.id, content).map_err(|why| {
         let (code, words) = match why {

@@ -58,7 +58,7 @@ pub(in crate::frontends::mcp) fn error_line(id: Option<&Id>, error: &RpcError) -
 /// What came of a request, as a message.
 pub(in crate::frontends::mcp) fn line(id: &Id, came: &Result<Answered, RpcError>) -> Vec<u8> {
     match came {
-        Ok(answered) => jsonrpc::write_result_raw(id, &String::from_utf8_lossy(&answered.result)),
+        Ok(answered) => jsonrpc::write_result_raw(id, &answered.result),
         Err(error) => error_line(Some(id), error),
     }
 }
