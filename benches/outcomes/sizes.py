@@ -14,18 +14,17 @@ def token(number):
     return f"rig-agent-token-{number:06d}"
 
 
-def policy(tool_port, tools=1, agents=1, folder="/tmp", schema=True):
+def policy(tool_port, tools=1, agents=1, folder="/tmp"):
     """`tools` reads, each allowed to each of `agents` agents with a token of its own. A policy has at most 1 MiB: the schema of all tools
     is one file beside it."""
-    with open(f"{folder}/schema.json", "w") as file:
+    with open(f"{folder}/s", "w") as file:
         json.dump({"type": "object", "properties": {"n": {"type": "string", "maxLength": 40}, "limit": {"type": "integer", "minimum": 1, "maximum": 100}}}, file)
     for number in range(agents):
         with open(os.open(f"{folder}/t{number}", os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
             file.write(token(number))
-    shape = "schema: {file: schema.json}" if schema else "schema: {type: object, properties: {n: {}}}"
     lines = ["apiVersion: checkrein/v1", "kind: Policy", "name: sizes", "limits: {bulkhead: 4096}", f"runs: {{ default: {BUDGETS} }}",
              f'upstreams: {{ u: {{ base_url: "http://127.0.0.1:{tool_port}", addresses: [loopback], bulkhead: 4096 }} }}', "tools:"]
-    lines += [f" t{number}: {{description: d, effect: read, http: {{upstream: u, method: GET, path: /s}}, {shape}}}" for number in range(tools)]
+    lines += [f" t{number}: {{description: d, effect: read, http: {{upstream: u, method: GET, path: /}}, schema: {{file: s}}}}" for number in range(tools)]
     lines += ["agents:"]
     lines += [f" a{number}: {{identities: [{{token: {{file: {folder}/t{number}}}}}], allow: [t*]}}" for number in range(agents)]
     return "\n".join(lines) + "\n"
