@@ -97,6 +97,7 @@ impl Gateway {
         };
         let server = Server {
             limits: Limits::new(MAX_CONNECTIONS),
+            http2: false,
             metrics: self.metrics.clone(),
             shutdown: self.stop.clone(),
             tasks: TaskTracker::new(),

@@ -331,6 +331,7 @@ fn names(config: &Config, data: &Listen) -> Doors {
 fn server(metrics: &Arc<Metrics>) -> Server {
     Server {
         limits: Limits::new(MAX_CONNECTIONS),
+        http2: true,
         metrics: metrics.clone(),
         shutdown: CancellationToken::new(),
         tasks: TaskTracker::new(),

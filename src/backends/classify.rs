@@ -88,6 +88,9 @@ pub fn follow(status: u16) -> Follow {
     }
 }
 
+/// How long a peer that wants less (HTTP/2) is left alone, as it names no time.
+const CALM: Duration = Duration::from_secs(1);
+
 /// No head of an answer came.
 pub fn unanswered(error: SendError) -> Failed {
     let not_sent = |code, class, health, error_class, message: String| Failed {
@@ -145,6 +148,20 @@ pub fn unanswered(error: SendError) -> Failed {
                 "the connection was closed before anything was sent",
             )
         },
+        SendError::RefusedStream => refused_stream(Evidence::RefusedStream, "refused this stream"),
+        SendError::GoneAway => refused_stream(Evidence::GoAway, "was closing the connection"),
+        SendError::Calm => Failed {
+            retry_after: Some(CALM),
+            cooldown: true,
+            error_class: ErrorClass::ResetAfterSend,
+            ..Failed::new(
+                FailCode::UpstreamReset,
+                Class::Transient,
+                Delivery::Unknown,
+                Verdict::Neutral,
+                "the tool wants fewer requests (HTTP/2 ENHANCE_YOUR_CALM)",
+            )
+        },
         SendError::Reset(why) => Failed {
             error_class: ErrorClass::ResetAfterSend,
             ..Failed::new(
@@ -165,6 +182,22 @@ pub fn unanswered(error: SendError) -> Failed {
                  {MAX_HEAD_BYTES} bytes"
             ),
         ),
+    }
+}
+
+/// The tool says itself that it did not process the request.
+fn refused_stream(evidence: Evidence, why: &str) -> Failed {
+    Failed {
+        evidence: Some(evidence),
+        error_class: ErrorClass::ResetBeforeSend,
+        never_ran: true,
+        ..Failed::new(
+            FailCode::UpstreamRefusedStream,
+            Class::Transient,
+            Delivery::NotSent,
+            Verdict::Neutral,
+            format!("the tool {why} and did not process the request (HTTP/2)"),
+        )
     }
 }
 

@@ -1,4 +1,4 @@
-//! One exchange with an upstream over HTTP/1.1: an idle connection or a fresh one, sent once, never again.
+//! One exchange with an upstream: on an idle connection, a shared one or a fresh one; sent once, never again.
 //!
 //! Nothing here ends an exchange by time: phases are marked on `Progress`, and whoever owns the timer drops the
 //! future. Dropping an exchange closes its socket.
@@ -22,10 +22,11 @@ use tokio_util::task::TaskTracker;
 use super::idle::Idle;
 use super::io::{Counted, Meter};
 use super::outgoing::{Outgoing, Sending};
-use super::tls::Tls;
+use super::shared::{self, Lease, Pool};
+use super::tls::{self, Tls};
 use super::{Blocked, Resolver, SendError, connect};
 use crate::call::{Phase, Progress, SendGate};
-use crate::policy::snapshot::Upstream;
+use crate::policy::snapshot::{HttpVersion, Upstream};
 
 /// Most fields in the head of an answer.
 pub const MAX_HEAD_FIELDS: usize = 100;
@@ -41,6 +42,8 @@ pub struct Way {
     /// `None`: plain HTTP. `Err`: no handshake can succeed, and why.
     pub(super) tls: Option<Result<Tls, String>>,
     pub(super) idle: Arc<Idle>,
+    /// Connections of HTTP/2.
+    pub(super) pool: Arc<Pool>,
     pub(super) resolver: Resolver,
     /// Every connection's driver.
     pub(super) drivers: TaskTracker,
@@ -69,9 +72,9 @@ impl Way {
         &self.upstream
     }
 
-    /// Idle connections now held.
+    /// Idle and shared connections now held.
     pub fn idle_connections(&self) -> usize {
-        self.idle.len()
+        self.idle.len() + self.pool.len()
     }
 
     /// Sends once. The request's target is in origin form and its `Host` is set by the caller.
@@ -84,14 +87,14 @@ impl Way {
         if !self.allowed {
             return Err(self.blocked(Blocked::Host));
         }
-        let kept = if ask.fresh { None } else { self.idle.take() };
+        let kept = if ask.fresh { None } else { self.kept() };
         let reused = kept.is_some();
-        let connection = match kept {
-            Some(connection) => connection,
+        let carrier = match kept {
+            Some(carrier) => carrier,
             None => {
                 crash_point!("egress: before connect");
                 // Boxed: a handshake is large, and there is seldom one.
-                Box::pin(self.connect()).await?
+                Box::pin(self.open(ask.fresh)).await?
             }
         };
         mark(ask.progress, Phase::Connected);
@@ -102,9 +105,15 @@ impl Way {
         }
         mark(ask.progress, Phase::Sending);
         crash_point!("egress: before the request");
-        let sent = connection.exchange(request, ask.progress).await;
+        let sent = match carrier {
+            Carrier::Own(connection) => connection.exchange(request, ask.progress).await,
+            Carrier::Shared(lease) => {
+                let exchanged = lease.exchange(request, self.tls.is_some(), ask.progress).await;
+                exchanged.map(|(head, incoming, lease)| (head, incoming, Carrier::Shared(lease)))
+            }
+        };
         crash_point!("egress: after the head of the answer");
-        let (head, incoming, connection) = match sent {
+        let (head, incoming, carrier) = match sent {
             Ok(answered) => answered,
             Err(Unanswered { zero_bytes, error }) => {
                 if reused {
@@ -118,15 +127,38 @@ impl Way {
         let framed_twice = head.headers.contains_key(TRANSFER_ENCODING)
             && head.headers.contains_key(CONTENT_LENGTH);
         let idle = (!framed_twice).then(|| self.idle.clone());
-        Ok(Answer { head, body: AnswerBody { incoming, connection: Some(connection), idle } })
+        Ok(Answer { head, body: AnswerBody { incoming, carrier: Some(carrier), idle } })
     }
 
     /// Whether the upstream can be reached: one connection, made and closed. Not a byte of HTTP is sent.
     pub async fn probe(&self) -> Result<(), SendError> {
-        self.connect().await.map(drop)
+        self.connect(false).await.map(drop)
     }
 
-    async fn connect(&self) -> Result<Connection, SendError> {
+    /// A connection that is open and may carry one exchange more.
+    fn kept(&self) -> Option<Carrier> {
+        if self.upstream.http_version != HttpVersion::Http1
+            && let Some(lease) = self.pool.take()
+        {
+            return Some(Carrier::Shared(lease));
+        }
+        self.idle.take().map(Carrier::Own)
+    }
+
+    /// A new connection. Where it can be shared, one opens and the others wait for what it opened.
+    async fn open(&self, own: bool) -> Result<Carrier, SendError> {
+        if own || self.upstream.http_version != HttpVersion::Http2 {
+            return self.connect(own).await;
+        }
+        let _opening = self.pool.opening.lock().await;
+        match self.pool.take() {
+            Some(lease) => Ok(Carrier::Shared(lease)),
+            None => self.connect(own).await,
+        }
+    }
+
+    /// `own`: for an exchange that wants a connection that no other has used.
+    async fn connect(&self, own: bool) -> Result<Carrier, SendError> {
         let tls = match &self.tls {
             None => None,
             Some(Ok(tls)) => Some(tls),
@@ -137,9 +169,25 @@ impl Way {
             other => other?,
         };
         match tls {
-            None => Connection::start(stream, &self.drivers).await,
-            Some(tls) => Connection::start(tls.handshake(stream).await?, &self.drivers).await,
+            None if self.upstream.http_version == HttpVersion::Http2 => self.share(stream).await,
+            None => Connection::start(stream, &self.drivers).await.map(Carrier::Own),
+            Some(tls) => {
+                let stream = tls.handshake(stream, own).await?;
+                match tls::is_h2(&stream) {
+                    true => self.share(stream).await,
+                    false => Connection::start(stream, &self.drivers).await.map(Carrier::Own),
+                }
+            }
         }
+    }
+
+    async fn share<S>(&self, stream: S) -> Result<Carrier, SendError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let lease = shared::start(stream, &self.drivers).await?;
+        self.pool.share(&lease);
+        Ok(Carrier::Shared(lease))
     }
 
     /// A redirect that would have left the origin was not followed.
@@ -157,6 +205,13 @@ fn mark(progress: Option<&Progress>, phase: Phase) {
     if let Some(progress) = progress {
         progress.mark(phase);
     }
+}
+
+/// What an exchange goes over.
+#[derive(Debug)]
+enum Carrier {
+    Own(Connection),
+    Shared(Lease),
 }
 
 /// One HTTP/1.1 connection. Dropping it closes the socket, whatever it was doing.
@@ -179,10 +234,10 @@ impl Drop for Connection {
 }
 
 /// No head came.
-struct Unanswered {
-    /// Both proofs hold: hyper gave the request back, and no byte of it was handed to the socket.
-    zero_bytes: bool,
-    error: SendError,
+pub(super) struct Unanswered {
+    /// Nothing was sent: hyper gave the request back, and on an HTTP/1.1 connection no byte was handed to the socket.
+    pub(super) zero_bytes: bool,
+    pub(super) error: SendError,
 }
 
 impl Connection {
@@ -217,7 +272,7 @@ impl Connection {
         mut self,
         request: Request<Sending>,
         progress: Option<&Progress>,
-    ) -> Result<(response::Parts, Incoming, Self), Unanswered> {
+    ) -> Result<(response::Parts, Incoming, Carrier), Unanswered> {
         self.meter.begin(progress);
         let meter = self.meter.clone();
         let request = request.map(|body| Outgoing::new(body, meter));
@@ -225,7 +280,7 @@ impl Connection {
             Ok(response) => {
                 self.meter.headed();
                 let (head, incoming) = response.into_parts();
-                Ok((head, incoming, self))
+                Ok((head, incoming, Carrier::Own(self)))
             }
             Err(mut failed) => {
                 let zero_bytes = failed.take_message().is_some() && self.meter.sent() == 0;
@@ -244,9 +299,9 @@ impl Connection {
 }
 
 /// The innermost cause: hyper's own words say less than the socket's.
-fn cause(error: &hyper::Error) -> String {
+pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
+    let mut source = error.source();
     while let Some(inner) = source {
         text = inner.to_string();
         source = inner.source();
@@ -258,7 +313,7 @@ fn cause(error: &hyper::Error) -> String {
 #[derive(Debug)]
 pub struct AnswerBody {
     incoming: Incoming,
-    connection: Option<Connection>,
+    carrier: Option<Carrier>,
     /// Where its connection goes at its end; `None` = that is closed.
     idle: Option<Arc<Idle>>,
 }
@@ -276,7 +331,7 @@ impl AnswerBody {
 
     /// Read to its end.
     pub fn is_over(&self) -> bool {
-        self.connection.is_none() && self.incoming.is_end_stream()
+        self.carrier.is_none() && self.incoming.is_end_stream()
     }
 
     /// The next bytes; `None` at the end; `Err` when the body was cut, with the reason.
@@ -294,6 +349,9 @@ impl AnswerBody {
                 }
                 // Trailers say nothing to us.
                 Some(Ok(frame)) => {
+                    if let Some(Carrier::Shared(lease)) = &self.carrier {
+                        lease.arrived();
+                    }
                     if let Ok(bytes) = frame.into_data() {
                         if self.incoming.is_end_stream() {
                             self.over();
@@ -302,7 +360,7 @@ impl AnswerBody {
                     }
                 }
                 Some(Err(error)) => {
-                    self.connection = None;
+                    self.carrier = None;
                     return Poll::Ready(Some(Err(cause(&error))));
                 }
             }
@@ -310,11 +368,15 @@ impl AnswerBody {
     }
 
     fn over(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            connection.meter.end();
-            if let Some(idle) = self.idle.as_ref().filter(|_| !connection.is_closed()) {
-                idle.give(connection);
+        match self.carrier.take() {
+            Some(Carrier::Own(connection)) => {
+                connection.meter.end();
+                if let Some(idle) = self.idle.as_ref().filter(|_| !connection.is_closed()) {
+                    idle.give(connection);
+                }
             }
+            // Its place is free; the connection was never anybody's alone.
+            Some(Carrier::Shared(_)) | None => {}
         }
     }
 }

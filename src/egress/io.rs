@@ -24,6 +24,7 @@ const MAX_BEFORE_HEAD: usize = 512 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     written: AtomicU64,
+    of_a_stream: bool,
     exchange: Mutex<Exchange>,
 }
 
@@ -64,9 +65,39 @@ impl Default for Exchange {
 }
 
 impl Meter {
+    /// Of an exchange that shares its connection: nobody can tell its bytes from those of others, so what is handed over
+    /// counts as written.
+    pub(super) fn of_a_stream() -> Self {
+        Self { of_a_stream: true, ..Self::default() }
+    }
+
     /// hyper has taken all of the request's body.
     pub(super) fn handed_over(&self) {
-        self.lock().body_handed_over = true;
+        let mut exchange = self.lock();
+        exchange.body_handed_over = true;
+        if self.of_a_stream
+            && exchange.on
+            && !exchange.written
+            && let Some(progress) = &exchange.progress
+        {
+            progress.mark(Phase::Written);
+            exchange.written = true;
+        }
+    }
+
+    /// hyper has taken a piece of the request's body.
+    pub(super) fn taken(&self) {
+        if self.of_a_stream {
+            self.wrote(1);
+        }
+    }
+
+    /// Something of the answer came.
+    pub(super) fn arrived(&self) {
+        let mut exchange = self.lock();
+        if exchange.on {
+            exchange.came();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Exchange> {
@@ -147,9 +178,15 @@ impl Meter {
             exchange.before_head = exchange.before_head.saturating_add(bytes.len());
         }
         exchange.keep_first(bytes);
-        let phase = if exchange.answered { Phase::Progress } else { Phase::FirstByte };
-        exchange.answered = true;
-        if let Some(progress) = &exchange.progress {
+        exchange.came();
+    }
+}
+
+impl Exchange {
+    fn came(&mut self) {
+        let phase = if self.answered { Phase::Progress } else { Phase::FirstByte };
+        self.answered = true;
+        if let Some(progress) = &self.progress {
             progress.mark(phase);
         }
     }

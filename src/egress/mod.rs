@@ -8,6 +8,7 @@ pub mod guard;
 mod idle;
 mod io;
 mod outgoing;
+mod shared;
 mod tls;
 
 use std::collections::HashMap;
@@ -42,6 +43,12 @@ pub enum SendError {
     ZeroBytes {
         reused: bool,
     },
+    /// HTTP/2: the peer did not process this stream (REFUSED_STREAM, RFC 9113 §8.7).
+    RefusedStream,
+    /// HTTP/2: the peer is closing, and this stream is above the last it processed (GOAWAY, RFC 9113 §6.8).
+    GoneAway,
+    /// HTTP/2: the peer wants less (ENHANCE_YOUR_CALM).
+    Calm,
     /// The connection broke after at least one byte, before a head came.
     Reset(String),
     /// What came is not HTTP; its first bytes, escaped.
@@ -65,6 +72,10 @@ impl std::fmt::Display for SendError {
             SendError::ZeroBytes { .. } => {
                 f.write_str("the connection was closed before anything was sent")
             }
+            SendError::RefusedStream | SendError::GoneAway => {
+                f.write_str("it did not process the request (HTTP/2)")
+            }
+            SendError::Calm => f.write_str("it wants fewer requests (HTTP/2 ENHANCE_YOUR_CALM)"),
             SendError::Reset(why) => write!(f, "the connection broke before it answered: {why}"),
             SendError::NotHttp { first } => {
                 write!(f, "what it answers is not HTTP; it begins with: {first}")
@@ -137,6 +148,7 @@ impl Egress {
     pub fn sweep(&self) {
         for way in self.ways.values() {
             way.idle.sweep();
+            way.pool.sweep();
         }
     }
 
@@ -150,13 +162,14 @@ impl Egress {
             .filter(|egress| egress.rules.min_tls13 == self.rules.min_tls13)
             .and_then(|egress| egress.ways.get(&upstream.name))
             .filter(|way| way.upstream.section == upstream.section);
-        let (tls, idle) = match before {
-            Some(way) => (way.tls.clone(), way.idle.clone()),
+        let (tls, idle, pool) = match before {
+            Some(way) => (way.tls.clone(), way.idle.clone(), way.pool.clone()),
             None => {
                 let tls = upstream.tls.then(|| {
-                    tls::Tls::new(&upstream.host, upstream.ca.as_deref(), self.rules.min_tls13)
+                    let (host, ca) = (&upstream.host, upstream.ca.as_deref());
+                    tls::Tls::new(host, ca, self.rules.min_tls13, upstream.http_version)
                 });
-                (tls, Arc::default())
+                (tls, Arc::default(), Arc::default())
             }
         };
         Arc::new(Way {
@@ -164,6 +177,7 @@ impl Egress {
             allowed: guard::host_allowed(&self.rules.hosts, &upstream.host, upstream.port),
             tls,
             idle,
+            pool,
             resolver: self.resolver.clone(),
             drivers: self.drivers.clone(),
             metrics: self.metrics.clone(),

@@ -74,6 +74,9 @@ impl Body for Outgoing {
                 .poll_next(cx)
                 .map(|next| next.map(|next| next.map(Frame::data).map_err(|_| BrokenOff))),
         };
+        if matches!(polled, Poll::Ready(Some(Ok(_)))) {
+            this.meter.taken();
+        }
         if matches!(polled, Poll::Ready(None)) || this.is_end_stream() {
             this.meter.handed_over();
         }

@@ -1,4 +1,4 @@
-//! TLS towards tools: the system's roots or the upstream's own, TLS 1.2 or 1.3 at least, HTTP/1.1 by ALPN.
+//! TLS towards tools: the system's roots or the upstream's own, TLS 1.2 or 1.3 at least, the version of HTTP by ALPN.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -10,13 +10,17 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::SendError;
+use crate::policy::snapshot::HttpVersion;
 
 pub(super) type TlsStream = tokio_rustls::client::TlsStream<TcpStream>;
 
 /// How one upstream is spoken to.
 #[derive(Clone)]
 pub(super) struct Tls {
-    connector: TlsConnector,
+    /// For exchanges that share a connection, where they may.
+    shared: TlsConnector,
+    /// For those that need one of their own.
+    own: TlsConnector,
     name: ServerName<'static>,
 }
 
@@ -28,7 +32,12 @@ impl fmt::Debug for Tls {
 
 impl Tls {
     /// `Err`: why no handshake can succeed; told at call time as an untrusted upstream.
-    pub(super) fn new(host: &str, ca: Option<&[u8]>, min_tls13: bool) -> Result<Self, String> {
+    pub(super) fn new(
+        host: &str,
+        ca: Option<&[u8]>,
+        min_tls13: bool,
+        version: HttpVersion,
+    ) -> Result<Self, String> {
         let roots = match ca {
             Some(pem) => Arc::new(own_roots(pem)?),
             None => system_roots()?,
@@ -46,12 +55,27 @@ impl Tls {
             .map_err(|error| error.to_string())?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
+        let mut with = |protocols: &[&[u8]]| {
+            config.alpn_protocols = protocols.iter().map(|one| one.to_vec()).collect();
+            TlsConnector::from(Arc::new(config.clone()))
+        };
+        let (h1, h2): (&[u8], &[u8]) = (b"http/1.1", b"h2");
+        let (shared, own) = match version {
+            HttpVersion::Auto => (with(&[h2, h1]), with(&[h1])),
+            HttpVersion::Http1 => (with(&[h1]), with(&[h1])),
+            HttpVersion::Http2 => (with(&[h2]), with(&[h2])),
+        };
+        Ok(Self { shared, own, name })
     }
 
-    pub(super) async fn handshake(&self, stream: TcpStream) -> Result<TlsStream, SendError> {
-        self.connector.connect(self.name.clone(), stream).await.map_err(|error| {
+    /// `own`: for an exchange that shares its connection with no other.
+    pub(super) async fn handshake(
+        &self,
+        stream: TcpStream,
+        own: bool,
+    ) -> Result<TlsStream, SendError> {
+        let connector = if own { &self.own } else { &self.shared };
+        connector.connect(self.name.clone(), stream).await.map_err(|error| {
             let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
             match tls {
                 // What both sides are set to cannot do better by trying again.
@@ -60,6 +84,11 @@ impl Tls {
             }
         })
     }
+}
+
+/// HTTP/2 was agreed on (RFC 7301).
+pub(super) fn is_h2(stream: &TlsStream) -> bool {
+    stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice())
 }
 
 /// A server's own trouble, told by an alert.

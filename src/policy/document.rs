@@ -34,7 +34,8 @@ pub use self::remedies::{Idempotency, KeyMode, Probe, QueryArgument, StatusQuery
 use super::diagnostic::{Mask, Place, Problem};
 use super::quantity::{Money, Rate};
 use super::snapshot::{
-    BackoffMode, BodyEncoding, BreakerMode, Identical, IsError, OnUnlisted, PathPiece, Per,
+    BackoffMode, BodyEncoding, BreakerMode, HttpVersion, Identical, IsError, OnUnlisted, PathPiece,
+    Per,
 };
 use crate::call::Effect;
 use crate::call::pointer::{Path, Pointer};
@@ -201,8 +202,7 @@ pub struct Upstream {
     pub headers: Maybe<Vec<(HeaderName, At<HeaderValue>)>>,
     pub ca: Maybe<SecretRef>,
     pub addresses: Maybe<Vec<At<Address>>>,
-    /// True = `h1`.
-    pub http1_only: Maybe<bool>,
+    pub http_version: Maybe<HttpVersion>,
     pub timeout_header: Maybe<HeaderName>,
     /// True = `same_origin`.
     pub follow_same_origin: Maybe<bool>,

@@ -2,6 +2,7 @@
 
 mod approval;
 mod cache;
+mod http_version;
 mod mcp;
 mod proofs;
 mod proxy;
@@ -18,6 +19,7 @@ use serde_json::Value;
 
 pub use self::approval::{Allowed, ApprovalPolicy, When};
 pub use self::cache::CachePolicy;
+pub use self::http_version::HttpVersion;
 pub use self::mcp::{
     Child, EnvValue, IsError, MayAsk, McpServer, McpTool, OnDrift, Pass, Pin, Reach, Share,
 };
@@ -233,6 +235,7 @@ pub struct Upstream {
     /// PEM bundle that replaces the system's roots.
     pub ca: Option<Arc<[u8]>>,
     pub addresses: Addresses,
+    pub http_version: HttpVersion,
     pub timeout_header: Option<HeaderName>,
     /// Reads follow same-origin redirects (at most 3).
     pub follow_same_origin: bool,

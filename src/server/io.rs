@@ -3,8 +3,8 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,6 +19,24 @@ pub(crate) struct Watching(Arc<Seen>);
 struct Seen {
     bytes: AtomicBool,
     served: AtomicBool,
+    /// A head came as HTTP/2.
+    http2: AtomicBool,
+    /// Exchanges of HTTP/2 that are open.
+    open: AtomicUsize,
+    /// When the last of them ended.
+    ended: Mutex<Option<Instant>>,
+}
+
+/// One exchange of HTTP/2, over when this is dropped.
+#[derive(Debug)]
+pub(super) struct Exchange(Watching);
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let seen = &self.0.0;
+        *seen.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        seen.open.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Watching {
@@ -27,6 +45,35 @@ impl Watching {
         self.0.bytes.store(false, Ordering::Relaxed);
         self.0.served.store(true, Ordering::Relaxed);
     }
+    pub(super) fn begin(&self) -> Exchange {
+        self.0.http2.store(true, Ordering::Relaxed);
+        self.0.open.fetch_add(1, Ordering::AcqRel);
+        Exchange(self.clone())
+    }
+
+    /// Until nothing was asked for in `most`: no head since the connection came, or, of HTTP/2, no exchange. Between
+    /// two heads of HTTP/1.1 hyper keeps the time itself.
+    pub(super) async fn quiet(&self, most: Duration) {
+        let mut since = Instant::now();
+        loop {
+            // An interval, as the clock of one connection: nothing is queued here.
+            interval_at(since + most, most).tick().await;
+            let seen = &self.0;
+            match (seen.served.load(Ordering::Relaxed), seen.http2.load(Ordering::Relaxed)) {
+                (false, _) => return,
+                (true, false) => std::future::pending().await,
+                (true, true) if seen.open.load(Ordering::Acquire) > 0 => since = Instant::now(),
+                (true, true) => {
+                    let ended = *seen.ended.lock().unwrap_or_else(PoisonError::into_inner);
+                    since = ended.unwrap_or(since);
+                    if since.elapsed() >= most {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
     /// At least one whole head has been read.
     pub(crate) fn served(&self) -> bool {
         self.0.served.load(Ordering::Relaxed)

@@ -63,7 +63,12 @@ pub(super) fn refuse_head(headers: &HeaderMap, uri: &Uri) -> Option<Response<Byt
 }
 
 /// A refusal that belongs to no call (RFC 9457). `detail` holds no character that JSON escapes.
-fn problem(status: StatusCode, code: &str, detail: &str, retry: &str) -> Response<Bytes> {
+pub(super) fn problem(
+    status: StatusCode,
+    code: &str,
+    detail: &str,
+    retry: &str,
+) -> Response<Bytes> {
     let title = status.canonical_reason().unwrap_or("Refused");
     let body = format!(
         r#"{{"type":"about:blank","title":"{title}","status":{},"detail":"{detail}","ok":false,"error":"{code}","message":"{detail}","executed":"no","retry":"{retry}"}}"#,

@@ -3,6 +3,7 @@
 
 mod accept;
 mod drain;
+mod http2;
 mod io;
 mod limits;
 #[cfg(test)]
@@ -30,18 +31,25 @@ pub use accept::{Listener, bind_tcp, bind_unix, bind_unix_private};
 pub use hyper::body::Incoming;
 pub use limits::{HEAD_BYTES, HEAD_FIELDS, Limits};
 
+pub use http2::STREAMS;
+
 use crate::identity::Peer;
 use crate::telemetry::metrics::Metrics;
+use http2::Held;
 use io::{Watched, Watching};
 
 /// A body that is sent: whole bytes, or frames as they come. One that ends with an error cuts its connection.
 pub trait Outgoing:
-    Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + From<Bytes> + Send + 'static
+    Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + From<Bytes> + Send + Unpin + 'static
 {
 }
 
 impl<B> Outgoing for B where
-    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + From<Bytes> + Send + 'static
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>
+        + From<Bytes>
+        + Send
+        + Unpin
+        + 'static
 {
 }
 
@@ -50,6 +58,8 @@ impl<B> Outgoing for B where
 #[derive(Debug, Clone)]
 pub struct Server {
     pub limits: Limits,
+    /// HTTP/2 is spoken beside HTTP/1.1, with those who begin with its preface.
+    pub http2: bool,
     pub metrics: Arc<Metrics>,
     /// Cancelled = accept no more, finish the exchange in hand, close.
     pub shutdown: CancellationToken,
@@ -79,11 +89,16 @@ impl Server {
     {
         let metrics = self.metrics.clone();
         let shutdown = self.shutdown.clone();
-        let head_timeout = self.limits.head_timeout;
+        let (head_timeout, http2) = (self.limits.head_timeout, self.http2);
         self.tasks.spawn(async move {
             let watching = Watching::default();
             let io = TokioIo::new(Watched::new(stream, watching.clone()));
-            let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
+            let mut builder = auto::Builder::new(TokioExecutor::new());
+            if http2 {
+                http2::bound(&mut builder);
+            } else {
+                builder = builder.http1_only();
+            }
             builder
                 .http1()
                 .timer(TokioTimer::new())
@@ -92,22 +107,31 @@ impl Server {
                 .keep_alive(true);
             let seen = watching.clone();
             let counted = metrics.clone();
-            let answer = service_fn(move |request: Request<Incoming>| {
+            let answer = service_fn(move |mut request: Request<Incoming>| {
+                let exchange = http2::is_http2(&request).then(|| seen.begin());
                 seen.head_is_read();
-                let refused = limits::refuse_head(request.headers(), request.uri());
+                let mut refused = limits::refuse_head(request.headers(), request.uri());
                 if refused.is_some() {
                     counted.request_rejected("head");
+                } else if exchange.is_some()
+                    && let Err(response) = http2::as_http1(&mut request)
+                {
+                    counted.request_rejected("bad_request");
+                    refused = Some(response);
                 }
                 let service = service.clone();
                 async move {
-                    Ok::<_, Infallible>(match refused {
+                    let response = match refused {
                         Some(response) => response.map(B::from),
                         None => service(peer, request).await,
-                    })
+                    };
+                    Ok::<_, Infallible>(response.map(|body| Held::new(body, exchange)))
                 }
             });
             let connection = builder.serve_connection(io, answer);
-            if let Err(error) = drain::until_closed(connection, &shutdown, &watching).await {
+            if let Err(error) =
+                drain::until_closed(connection, &shutdown, &watching, head_timeout).await
+            {
                 limits::count(&metrics, error.as_ref(), &watching);
             }
             drop(place);

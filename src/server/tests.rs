@@ -45,6 +45,7 @@ type BoxFuture = std::pin::Pin<Box<dyn Future<Output = Response<Full<Bytes>>> + 
 fn server(connections: usize) -> Server {
     Server {
         limits: Limits::new(connections),
+        http2: true,
         metrics: Metrics::new(),
         shutdown: CancellationToken::new(),
         tasks: TaskTracker::new(),
@@ -332,4 +333,96 @@ async fn a_peer_that_takes_nothing_of_its_answer_is_cut_after_a_minute() {
     server.tasks.wait().await;
     assert_eq!(began.elapsed().as_secs(), 110);
     assert_eq!(server.limits.connections.available_permits(), 1);
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// An empty SETTINGS frame (RFC 9113 §6.5).
+const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+#[tokio::test(start_paused = true)]
+async fn a_preface_that_does_not_come_whole_is_closed_like_a_slow_head() {
+    let most = server(1).limits.head_timeout;
+    for begun in [&b""[..], b"P", b"PRI * HTT", PREFACE, &[PREFACE, SETTINGS].concat()] {
+        let (server, reached) = (server(1), Reached::default());
+        let mut stream = connect(&server, &reached);
+        let began = tokio::time::Instant::now();
+        stream.write_all(begun).await.expect("taken");
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).await.expect("an end");
+        let took = began.elapsed();
+        assert!(took >= most && took <= most + Duration::from_secs(3), "{begun:?}: {took:?}");
+        assert!(reached.paths().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn http2_without_an_exchange_is_closed_at_the_same_time_and_with_one_it_is_not() {
+    let server = server(1);
+    let most = server.limits.head_timeout;
+    let (near, far) = tokio::io::duplex(1 << 18);
+    let place = server.limits.connections.clone().try_acquire_owned().expect("a free place");
+    let go = Arc::new(Notify::new());
+    let gone = go.clone();
+    server.connection(far, Peer::Loopback, place, move |_, _| {
+        let gone = gone.clone();
+        async move {
+            gone.notified().await;
+            Response::new(Full::new(Bytes::from("done")))
+        }
+    });
+    let (client, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(near))
+            .await
+            .expect("HTTP/2");
+    let ended = tokio::spawn(connection);
+    let request = Request::builder().uri("http://g/x").body(Full::<Bytes>::default());
+    let asked = client.clone().send_request(request.expect("a request"));
+    let asked = tokio::spawn(asked);
+    // Far longer than a quiet connection may stay.
+    drop(tokio::time::timeout(5 * most, std::future::pending::<()>()).await);
+    assert!(!ended.is_finished() && !asked.is_finished());
+    go.notify_one();
+    assert_eq!(asked.await.expect("no panic").expect("an answer").status(), 200);
+    let quiet_since = tokio::time::Instant::now();
+    assert!(ended.await.is_ok());
+    let took = quiet_since.elapsed();
+    assert!(took >= most && took <= 2 * most + Duration::from_secs(3), "{took:?}");
+    drop(client);
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_answers_the_streams_in_hand_and_closes() {
+    let server = server(1);
+    let (near, far) = tokio::io::duplex(1 << 18);
+    let place = server.limits.connections.clone().try_acquire_owned().expect("a free place");
+    let go = Arc::new(Notify::new());
+    let gone = go.clone();
+    server.connection(far, Peer::Loopback, place, move |_, _| {
+        let gone = gone.clone();
+        async move {
+            gone.notified().await;
+            Response::new(Full::new(Bytes::from("done")))
+        }
+    });
+    let (client, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(near))
+            .await
+            .expect("HTTP/2");
+    let ended = tokio::spawn(connection);
+    let ask = |client: &hyper::client::conn::http2::SendRequest<Full<Bytes>>| {
+        let request = Request::builder().uri("http://g/x").body(Full::<Bytes>::default());
+        tokio::spawn(client.clone().send_request(request.expect("a request")))
+    };
+    let (one, two) = (ask(&client), ask(&client));
+    // Both have reached the service before the gateway drains.
+    drop(tokio::time::timeout(Duration::from_millis(10), std::future::pending::<()>()).await);
+    server.shutdown.cancel();
+    drop(tokio::time::timeout(Duration::from_millis(10), std::future::pending::<()>()).await);
+    go.notify_one();
+    go.notify_waiters();
+    for asked in [one, two] {
+        assert_eq!(asked.await.expect("no panic").expect("an answer").status(), 200);
+    }
+    assert!(ended.await.is_ok(), "and the connection is over");
+    drop(client);
 }

@@ -96,6 +96,7 @@ fn serve() {
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let server = Server {
+            http2: true,
             limits: Limits::new(10_000),
             metrics: Metrics::new(),
             shutdown: CancellationToken::new(),

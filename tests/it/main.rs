@@ -25,6 +25,7 @@ mod failures;
 mod front_ends;
 mod golden;
 mod helped;
+mod http2;
 mod layers;
 mod lints;
 mod mcp;

@@ -221,6 +221,21 @@ fn every_end_without_an_answer_has_its_row() {
             SendError::ZeroBytes { reused: false },
             (FailCode::UpstreamRefusedStream, Transient, NotSent, Bad, zero),
         ),
+        (
+            SendError::RefusedStream,
+            (
+                FailCode::UpstreamRefusedStream,
+                Transient,
+                NotSent,
+                Neutral,
+                Some(Evidence::RefusedStream),
+            ),
+        ),
+        (
+            SendError::GoneAway,
+            (FailCode::UpstreamRefusedStream, Transient, NotSent, Neutral, Some(Evidence::GoAway)),
+        ),
+        (SendError::Calm, (FailCode::UpstreamReset, Transient, Unknown, Neutral, None)),
         (SendError::Reset(text()), (FailCode::UpstreamReset, Transient, Unknown, Bad, None)),
         (
             SendError::NotHttp { first: text() },
@@ -230,7 +245,10 @@ fn every_end_without_an_answer_has_its_row() {
     ];
     for (error, (code, class, delivery, health, evidence)) in table {
         let shown = format!("{error:?}");
-        let never_ran = matches!(error, SendError::ZeroBytes { .. });
+        let never_ran = matches!(
+            error,
+            SendError::ZeroBytes { .. } | SendError::RefusedStream | SendError::GoneAway
+        );
         let failed = unanswered(error);
         assert_eq!(failed.code, code, "{shown}");
         assert_eq!(failed.class, class, "{shown}");

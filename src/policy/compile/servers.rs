@@ -20,8 +20,8 @@ use crate::policy::merge::{self, get, narrow};
 use crate::policy::profiles;
 use crate::policy::schema::Schema;
 use crate::policy::snapshot::{
-    Addresses, Child, EnvValue, IsError, MayAsk, McpServer, OnDrift, Pass, Pin, Reach, Rule, Share,
-    Target, Tool, Upstream,
+    Addresses, Child, EnvValue, HttpVersion, IsError, MayAsk, McpServer, OnDrift, Pass, Pin, Reach,
+    Rule, Share, Target, Tool, Upstream,
 };
 
 /// Most children of one server at once, where the policy says nothing.
@@ -139,6 +139,7 @@ fn offline(name: &UpstreamName, rule: Rule, server: &Written, longest: Duration)
         headers: Vec::new(),
         ca: None,
         addresses: Addresses::default(),
+        http_version: HttpVersion::Auto,
         timeout_header: None,
         follow_same_origin: false,
         bulkhead: narrow(get(&written.bulkhead).unwrap_or(merge::DEFAULT_UPSTREAM_BULKHEAD)),

@@ -100,6 +100,7 @@ pub(super) fn upstream(
         headers,
         ca: written.and_then(|upstream| ca(checked, &upstream.ca)),
         addresses: addresses(written.and_then(|upstream| upstream.addresses.as_ref())),
+        http_version: written.and_then(|upstream| get(&upstream.http_version)).unwrap_or_default(),
         timeout_header: written.and_then(|upstream| get(&upstream.timeout_header)),
         follow_same_origin: written
             .and_then(|upstream| get(&upstream.follow_same_origin))
@@ -126,7 +127,7 @@ pub(super) fn upstream_section(u: &Upstream) -> Digest {
     let place = format!("{:?}", (&u.name, u.tls, &u.host, u.port, &u.base_path, &u.headers));
     let trust = format!("{:?}", (&u.auth, u.ca.is_some(), &u.addresses, u.follow_same_origin));
     let limits = format!("{:?}", (u.bulkhead, &u.rate_limit, &u.breaker, u.retry_budget));
-    let header = format!("{:?}", u.timeout_header);
+    let header = format!("{:?}", (&u.timeout_header, u.http_version));
     Digest::of_parts(&[place.as_bytes(), trust.as_bytes(), limits.as_bytes(), header.as_bytes()])
 }
 

@@ -114,7 +114,7 @@ impl McpServer {
                 headers: None,
                 ca: f.optional("ca", Sensitive(SecretKind)),
                 addresses: f.optional("addresses", List { of: ADDRESS, least: 1 }),
-                http1_only: f.optional("http_version", HTTP_VERSION),
+                http_version: f.optional("http_version", HTTP_VERSION),
                 timeout_header: None,
                 follow_same_origin: None,
                 bulkhead: f.optional("bulkhead", COUNT),

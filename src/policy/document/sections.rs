@@ -19,8 +19,11 @@ const SCHEMA: SchemaKind = SchemaKind;
 pub(super) const AUTH: Record<Auth> = Record { name: "auth", fields: Auth::fields };
 pub(super) const RETRY_BUDGET: Record<RetryBudget> =
     Record { name: "", fields: RetryBudget::fields };
-pub(super) const HTTP_VERSION: Words<bool> =
-    Words(&[("auto", Some(false)), ("h1", Some(true)), ("h2", None)]);
+pub(super) const HTTP_VERSION: Words<HttpVersion> = Words(&[
+    ("auto", Some(HttpVersion::Auto)),
+    ("h1", Some(HttpVersion::Http1)),
+    ("h2", Some(HttpVersion::Http2)),
+]);
 
 /// The words of a two-way choice; the second means `true`.
 macro_rules! choice {
@@ -226,7 +229,7 @@ impl Upstream {
             headers: f.optional("headers", Sensitive(Headers(HEADER_VALUE))),
             ca: f.optional("ca", Sensitive(SecretKind)),
             addresses: f.optional("addresses", List { of: ADDRESS, least: 1 }),
-            http1_only: f.optional("http_version", HTTP_VERSION),
+            http_version: f.optional("http_version", HTTP_VERSION),
             timeout_header: f.optional("timeout_header", PLAIN_HEADER),
             follow_same_origin: f.optional("redirects", choice!("none", "same_origin")),
             bulkhead: f.optional("bulkhead", COUNT),

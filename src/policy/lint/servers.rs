@@ -100,7 +100,7 @@ fn kind_of_server(name: &str, server: &McpServer, problems: &mut Vec<Problem>) {
         ("auth", upstream.auth.as_ref().map(|at| at.key)),
         ("ca", upstream.ca.as_ref().map(|at| at.key)),
         ("addresses", upstream.addresses.as_ref().map(|at| at.key)),
-        ("http_version", upstream.http1_only.as_ref().map(|at| at.key)),
+        ("http_version", upstream.http_version.as_ref().map(|at| at.key)),
     ];
     let shared_by_all = server.share.as_ref().filter(|share| share.value == Share::All);
     let of_child = [

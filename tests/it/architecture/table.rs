@@ -153,6 +153,7 @@ pub(crate) const HOMES: &[(&str, &[&str])] = &[
             "backends",
             "frontends/mcp", // a session's call outlives its connection; streams that listen
             "egress/client",
+            "egress/shared", // and of HTTP/2
             "app",
             "server",
             "cli",

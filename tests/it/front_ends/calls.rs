@@ -234,6 +234,7 @@ async fn the_same_call_over_a_socket() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("data.sock");
     let server = checkrein::server::Server {
+        http2: true,
         limits: checkrein::server::Limits::new(8),
         metrics: house.metrics.clone(),
         shutdown: tokio_util::sync::CancellationToken::new(),
@@ -266,6 +267,7 @@ async fn an_agent_that_asks_before_it_sends_too_much_is_told_at_once() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let house = House::new();
     let server = checkrein::server::Server {
+        http2: true,
         limits: checkrein::server::Limits::new(8),
         metrics: house.metrics.clone(),
         shutdown: tokio_util::sync::CancellationToken::new(),

@@ -306,6 +306,7 @@ pub(crate) fn upstream() -> Upstream {
         headers: Vec::new(),
         ca: None,
         addresses: Addresses::default(),
+        http_version: checkrein::policy::snapshot::HttpVersion::Auto,
         timeout_header: None,
         follow_same_origin: false,
         bulkhead: 1000,

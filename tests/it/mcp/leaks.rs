@@ -60,6 +60,7 @@ impl House {
         let front_ends = FrontEnds::new(rig.engine.clone(), rig.metrics.clone(), Doors::default());
         let connections = TaskTracker::new();
         let front = Server {
+            http2: true,
             limits: Limits::new(1024),
             metrics: rig.metrics.clone(),
             shutdown: CancellationToken::new(),

@@ -6,6 +6,7 @@ pub mod agent;
 pub mod fixture;
 pub mod gateway;
 pub mod http;
+pub mod http2;
 pub mod mcp;
 pub mod process;
 pub mod tool;

@@ -21,9 +21,9 @@ use crate::call::{
 use crate::egress::{Egress, Resolver};
 use crate::policy::schema::Schema;
 use crate::policy::snapshot::{
-    self, Addresses, BodyEncoding, BreakerMode, BreakerPolicy, HostRule, HttpTemplate, Identical,
-    OnUnlisted, PathPiece, ProcessLimits, Rest, ResultPolicy, RetryBudgetPolicy, Revision, Rule,
-    Snapshot, Target, Timeouts, Tool, Upstream, WritePolicy,
+    self, Addresses, BodyEncoding, BreakerMode, BreakerPolicy, HostRule, HttpTemplate, HttpVersion,
+    Identical, OnUnlisted, PathPiece, ProcessLimits, Rest, ResultPolicy, RetryBudgetPolicy,
+    Revision, Rule, Snapshot, Target, Timeouts, Tool, Upstream, WritePolicy,
 };
 use crate::strict_json::Limits;
 use crate::telemetry::metrics::Metrics;
@@ -64,6 +64,7 @@ pub(crate) fn upstream(host: &str, port: u16) -> Upstream {
         headers: Vec::new(),
         ca: None,
         addresses: Addresses { loopback: true, ..Addresses::default() },
+        http_version: HttpVersion::Auto,
         timeout_header: None,
         follow_same_origin: false,
         bulkhead: 8,
