@@ -184,7 +184,10 @@ impl Book {
                 Begun::Now(self.claim(history, intent, occurrence, identical))
             }
             Decision::Join { occurrence } => Begun::Now(join(history, intent, occurrence)),
-            Decision::Answer { occurrence } => self.answer(history, key, occurrence),
+            Decision::Answer { occurrence } => {
+                tell(history, intent, occurrence);
+                self.answer(history, key, occurrence)
+            }
             Decision::Failure(failed) => Begun::Now(Begin::Replay(Err(failed.into()))),
             Decision::Refuse(denied) => Begun::Now(Begin::Refused(denied)),
         };
@@ -272,6 +275,7 @@ impl Book {
                     by_arguments: !intent.operation.replays,
                     failures: Vec::new(),
                     review: None,
+                    told: false,
                     state: State::Claimed { tell, before: None },
                     ttl: intent.ttl,
                     task: None,
@@ -399,6 +403,17 @@ impl Book {
     pub(super) fn drop_arguments(&self, arguments: Option<&Arguments>) {
         let bytes = arguments.map_or(0, Arguments::bytes);
         self.argument_bytes.fetch_sub(bytes, Ordering::AcqRel);
+    }
+}
+
+/// Who asks how a write ended that was unknown is told, and is of it from now on: asking the same once more is another.
+fn tell(history: &mut [Entry], intent: &Intent, occurrence: u32) {
+    let entry = history.iter_mut().find(|entry| entry.occurrence == occurrence);
+    let Some(entry) = entry.filter(|entry| entry.review.is_some()) else { return };
+    entry.told = true;
+    let who = (intent.run.clone(), intent.call.clone());
+    if entry.calls.len() < MAX_CALLS && !entry.calls.contains(&who) {
+        entry.calls.push(who);
     }
 }
 

@@ -102,6 +102,9 @@ pub(super) struct Entry {
     pub(super) failures: Vec<(Caller, Digest, Failed)>,
     /// Since it was unknown; gone when the occurrence is claimed anew.
     pub(super) review: Option<Opened>,
+    /// It was unknown, and its agent has been told since how it ended. Of this process: after a restart it is told once
+    /// more.
+    pub(super) told: bool,
     pub(super) state: State,
     pub(super) ttl: Duration,
     /// What its tool calls the task that this sending was answered with.
@@ -205,6 +208,12 @@ impl Entry {
         Decision::Join { occurrence: self.occurrence }
     }
 
+    /// Its agent knows only that it may have happened: asking again is the question how it ended, and no new order.
+    fn is_untold(&self, intent: &Intent) -> bool {
+        let settled = self.review.as_ref().is_some_and(|review| review.settled.is_some());
+        settled && !self.told && self.digest == intent.operation.arguments
+    }
+
     fn again_after_executed(&self, intent: &Intent) -> Decision {
         if self.agent != intent.agent {
             let message = "another agent has already done this operation; nothing was sent";
@@ -212,6 +221,9 @@ impl Entry {
                 Denied::new(DenyCode::IdempotencyConflict, message)
                     .detail(Detail::Changed { pointers: Vec::new(), executed: true }),
             );
+        }
+        if !intent.operation.replays && self.is_untold(intent) {
+            return Decision::Answer { occurrence: self.occurrence };
         }
         if intent.operation.replays {
             return match self.digest == intent.operation.arguments {

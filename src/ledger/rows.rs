@@ -122,6 +122,7 @@ pub(super) fn entry(row: Row, now: Instant, today: SystemTime) -> Option<Entry> 
         failures: row.failures,
         by_arguments: false,
         review,
+        told: false,
         state,
         ttl: row.ttl,
         task: row.task,

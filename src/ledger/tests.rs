@@ -175,6 +175,37 @@ async fn without_a_fingerprint_the_same_call_replays_and_another_is_a_flagged_oc
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_unknown_is_told_before_the_same_may_be_asked_for_once_more() {
+    for by_person in [false, true] {
+        let ledger = Ledger::in_memory();
+        send(&ledger, &plain("c1"), unknown()).await;
+        let key = intent(&plain("c1")).operation.key;
+        assert_eq!(refused(&ledger, &plain("c2")).await.code, DenyCode::ReviewRequired);
+        match by_person {
+            false => {
+                let sending = sent(&ledger, &key);
+                assert!(ledger.late(&sending, End::Executed(Some(result("late")))));
+                let behind = ledger.book.store.commit(Change::Forget(Vec::new()));
+                behind.await.expect("the store works");
+                assert_eq!(text(replayed(&ledger, &plain("c3")).await), "late");
+            }
+            true => {
+                let how = Resolution::Happened(None);
+                ledger.resolve(&key, None, how, person()).await.expect("unknown");
+                let lost = replayed(&ledger, &plain("c3")).await.expect_err("no answer is kept");
+                let CallError::Failed(lost) = lost else { panic!("{lost:?}") };
+                assert_eq!(lost.delivery, Delivery::Done);
+            }
+        }
+        // Told: asked once more it is another order, and the calls that know are answered as before.
+        let again = fresh(&ledger, &plain("c4")).await;
+        assert_eq!((again.occurrence(), again.identical_to()), (1, Some(again.key().id())));
+        drop(again);
+        drop(replayed(&ledger, &plain("c3")).await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn bb_w01_an_unknown_write_blocks_under_every_call_id_until_it_is_settled() {
     for make in [ask, plain] {
         let ledger = Ledger::in_memory();
@@ -641,7 +672,18 @@ async fn play(ledger: Arc<Ledger>, steps: Vec<Step>) {
                         assert!(model.active && !model.done.contains(&call));
                         model.waiting.insert(call);
                     }
-                    Begin::Replay(_) => assert!(!model.active || model.done.contains(&call)),
+                    Begin::Replay(answer) => {
+                        assert!(!model.active || model.done.contains(&call));
+                        let happened = match &answer {
+                            Ok(_) => true,
+                            Err(CallError::Failed(failed)) => failed.delivery == Delivery::Done,
+                            Err(_) => false,
+                        };
+                        if happened {
+                            // It knows now, and is answered like this from here on.
+                            model.done.insert(call);
+                        }
+                    }
                     Begin::Refused(denied) => {
                         assert_eq!(denied.code, DenyCode::ReviewRequired);
                         assert!(model.unknown && !model.done.contains(&call));

@@ -100,7 +100,9 @@ fn before_sending(failed: Failed) -> Failed {
 }
 
 /// A JSON-RPC error in answer to `tools/call`. Some codes are given only before anything is done.
-pub(in crate::backends) fn error(error: &ErrorReply) -> Failed {
+/// `had_spoken`: it had asked or told something of this call before. Then it had begun, and its answer may be another's
+/// refusal of that question, passed on.
+pub(in crate::backends) fn error(error: &ErrorReply, had_spoken: bool) -> Failed {
     let ErrorReply { code, message, data, .. } = error;
     let told = match message.trim() {
         "" => format!("the server answered with the error {code} and no text"),
@@ -117,6 +119,16 @@ pub(in crate::backends) fn error(error: &ErrorReply) -> Failed {
             | UNSUPPORTED_PROTOCOL_VERSION
             | URL_ELICITATION_REQUIRED
     );
+    if before && had_spoken {
+        let failed = Failed::new(
+            FailCode::ToolError,
+            Class::Permanent,
+            Delivery::Unknown,
+            Verdict::Neutral,
+            clean(&told),
+        );
+        return Failed { error_class: ErrorClass::None, ..failed };
+    }
     if !before {
         let failed = Failed::new(
             FailCode::ToolUnavailable,
@@ -179,7 +191,17 @@ mod tests {
     }
 
     fn of(code: i64) -> Failed {
-        error(&ErrorReply { id: None, code, message: "x".into(), data: None })
+        error(&ErrorReply { id: None, code, message: "x".into(), data: None }, false)
+    }
+
+    #[test]
+    fn an_error_after_a_word_of_the_server_proves_nothing_whatever_its_code() {
+        for code in [-32700, -32600, -32601, -32602, -32020, -32021, -32022, -32042] {
+            let error = ErrorReply { id: None, code, message: "x".into(), data: None };
+            let failed = super::error(&error, true);
+            assert_eq!((failed.delivery, failed.evidence), (Delivery::Unknown, None), "{code}");
+            assert_eq!(failed.class, Class::Permanent, "{code}");
+        }
     }
 
     #[test]
@@ -222,7 +244,7 @@ mod tests {
     fn what_an_agent_would_have_to_declare_is_kept() {
         let of = |code, data: Option<serde_json::Value>| {
             let reply = ErrorReply { id: None, code, message: "no".into(), data };
-            error(&reply).requires.map(|requires| *requires)
+            error(&reply, false).requires.map(|requires| *requires)
         };
         let data = serde_json::json!({"requiredCapabilities": {"sampling": {}}});
         let required = of(MISSING_CLIENT_CAPABILITY, Some(data.clone()));

@@ -159,7 +159,7 @@ impl Inner {
                 if judge::is_unknown_tool(&error) || error.code == HEADER_MISMATCH {
                     server.nudge();
                 }
-                return Err(result::refused(&error));
+                return Err(result::refused(&error, caller.has_heard()));
             }
         };
         match result::judge(&self.tool, mcp, modern, result) {

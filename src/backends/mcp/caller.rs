@@ -3,7 +3,7 @@
 
 use std::future::{Future, ready};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ pub(super) struct Caller {
     /// Of the call. While its agent is asked, a silent server is not idle.
     attempt: Option<Progress>,
     token: u64,
+    /// The server has said something of the call, or asked for something.
+    heard: AtomicBool,
     progress: Mutex<Noted>,
 }
 
@@ -70,8 +72,13 @@ impl Caller {
             key: server.owned(key.clone()),
             attempt: attempt.cloned(),
             token: TOKENS.fetch_add(1, Ordering::Relaxed),
+            heard: AtomicBool::new(false),
             progress: Mutex::default(),
         })
+    }
+
+    pub(super) fn has_heard(&self) -> bool {
+        self.heard.load(Ordering::Acquire)
     }
 
     fn drops(&self) -> &Drops {
@@ -245,6 +252,7 @@ pub(super) fn answered(
 impl Inbound for Caller {
     fn notification(&self, notification: Notification) {
         let Notification { method, params } = notification;
+        self.heard.store(true, Ordering::Release);
         match method.as_str() {
             "notifications/progress" => self.progress(params),
             "notifications/message" => self.log(params),
@@ -269,6 +277,7 @@ impl Inbound for Caller {
         &self,
         request: Request,
     ) -> Pin<Box<dyn Future<Output = Result<Value, ErrorReply>> + Send>> {
+        self.heard.store(true, Ordering::Release);
         let asking = self.ask(&request.method, request.params.clone());
         answered(request, asking)
     }

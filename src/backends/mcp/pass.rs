@@ -291,7 +291,7 @@ fn told(error: &ErrorReply) -> Failed {
     let ErrorReply { code, message, data, .. } = error;
     let whole = json!({"code": code, "message": clean(message), "data": data});
     let answer = Content { bytes: whole.to_string().into(), form: Form::Json };
-    Failed { answer: Some(answer), ..judge::error(error) }
+    Failed { answer: Some(answer), ..judge::error(error, false) }
 }
 
 /// As it goes to the server: with our `_meta`, and with what a continuation brings.

@@ -268,6 +268,6 @@ fn cut_texts(result: &mut Value, over: usize) -> bool {
 }
 
 /// A JSON-RPC error in answer to the call.
-pub(super) fn refused(error: &crate::mcp::jsonrpc::ErrorReply) -> Failed {
-    judge::error(error)
+pub(super) fn refused(error: &crate::mcp::jsonrpc::ErrorReply, had_spoken: bool) -> Failed {
+    judge::error(error, had_spoken)
 }

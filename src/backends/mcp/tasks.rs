@@ -162,7 +162,7 @@ fn told(tool: &Tool, mcp: &McpTool, state: &TaskState<'_>) -> Told {
                 Err(not_due("a completed task whose result is none"))
             }
         },
-        TaskStatus::Failed(error) => Err(judge::error(error)),
+        TaskStatus::Failed(error) => Err(judge::error(error, false)),
     };
     Told::Ended(Box::new(ended))
 }

@@ -191,3 +191,31 @@ async fn no_later_round_calls_a_write_undone_whose_server_acts_before_it_asks() 
         assert_eq!(ended(&again.outcome), ("review_required", "unknown"), "{n}");
     }
 }
+
+#[tokio::test]
+async fn an_error_after_a_word_of_the_server_is_no_proof_that_nothing_was_done() {
+    let question =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": {}});
+    let word = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "begun"}});
+    for (n, said) in [Some(question), Some(word), None].into_iter().enumerate() {
+        let server = ScriptedServer::legacy("2025-11-25", vec![tool("make", json!({}))]).await;
+        let mut pieces = vec![Piece::Run];
+        pieces.extend(said.clone().map(Piece::Message));
+        // Some servers pass on the refusal of their own question as the answer to the call.
+        pieces.push(Piece::Raw(
+            "data: {\"jsonrpc\":\"2.0\",\"error\":{\"code\":-32601,\"message\":\"no\"},\n",
+        ));
+        pieces.push(Piece::Id);
+        server.script("make", [Does::Stream(pieces)]);
+        let mut stand = stands("srv", &server);
+        stand.reads = Vec::new();
+        let rig = Rig::ready(&[stand]).await;
+        let ear = Ear::that_answers(json!({}));
+        let answer = rig.call_as("default", Some(side("s", &ear)), "make", "{}").await;
+        let due = match said {
+            Some(_) => ("outcome_unknown", "unknown"),
+            None => ("tool_error", "no"),
+        };
+        assert_eq!(ended(&answer.outcome), due, "{n}: {:?}", answer.outcome);
+    }
+}

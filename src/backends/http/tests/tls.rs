@@ -14,7 +14,7 @@ use crate::backends::Backend;
 use crate::call::code::FailCode;
 use crate::call::{Class, Delivery, Effect, ErrorClass, Evidence, Failed, Phase};
 use crate::egress::{Egress, Names, Resolver};
-use crate::policy::snapshot::{Tool, Upstream};
+use crate::policy::snapshot::{HttpVersion, Tool, Upstream};
 use crate::telemetry::metrics::Metrics;
 
 const AUTHORITY: &[u8] = include_bytes!("pki/authority.pem");
@@ -37,7 +37,7 @@ fn acceptor(versions: &[&'static rustls::SupportedProtocolVersion]) -> TlsAccept
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// Answers every request over TLS with `{}`; its port.
+/// Answers every request over TLS with `{}`, over HTTP/2 with `{"h2":1}`; its port.
 async fn tls_server(versions: &[&'static rustls::SupportedProtocolVersion]) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
     let port = listener.local_addr().expect("bound").port();
@@ -47,6 +47,22 @@ async fn tls_server(versions: &[&'static rustls::SupportedProtocolVersion]) -> u
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
                 let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                if stream.get_ref().1.alpn_protocol() == Some(&b"h2"[..]) {
+                    let answer = hyper::service::service_fn(|_| async {
+                        let answer = http::Response::builder()
+                            .header("content-type", "application/json")
+                            .body(http_body_util::Full::<bytes::Bytes>::from(&b"{\"h2\":1}"[..]));
+                        Ok::<_, std::convert::Infallible>(answer.expect("an answer"))
+                    });
+                    let executor = hyper_util::rt::TokioExecutor::new();
+                    let io = hyper_util::rt::TokioIo::new(stream);
+                    drop(
+                        hyper::server::conn::http2::Builder::new(executor)
+                            .serve_connection(io, answer)
+                            .await,
+                    );
+                    return;
+                }
                 assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
                 let mut seen = Vec::new();
                 let mut buffer = [0; 4096];
@@ -98,6 +114,29 @@ async fn an_upstream_with_its_own_authority_is_spoken_to_by_name_and_by_address(
             send(&backend, call).await.expect("an answer");
             assert!(progress.reached(Phase::Written).is_some());
             tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_read_takes_what_alpn_offers_and_a_write_http_1_1_unless_the_policy_says_otherwise() {
+    let port = tls_server(rustls::ALL_VERSIONS).await;
+    for (version, read_by_h2, write_by_h2) in [
+        (HttpVersion::Auto, true, false),
+        (HttpVersion::Http1, false, false),
+        (HttpVersion::Http2, true, true),
+    ] {
+        for (effect, by_h2) in [(Effect::Read, read_by_h2), (Effect::Write, write_by_h2)] {
+            let upstream = Upstream {
+                tls: true,
+                ca: Some(Arc::from(AUTHORITY)),
+                http_version: version,
+                ..upstream("localhost", port)
+            };
+            let backend = backend(tool(effect, upstream));
+            let result = ask(&backend, ORDER).await.expect("an answer");
+            let told = String::from_utf8_lossy(&result.content.bytes).into_owned();
+            assert_eq!(told.contains("h2"), by_h2, "{version:?} {effect:?}: {told}");
         }
     }
 }

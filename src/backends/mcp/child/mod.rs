@@ -276,8 +276,9 @@ impl Inner {
                 "the server's process ended; it may be started again in {} s",
                 (at - now).as_secs() + 1
             ))),
-            Start::Never => Err(Fault::Unusable(
-                "the server's process has ended too often; it stays down until its policy is loaded anew"
+            Start::NotNow => Err(Fault::Unusable(
+                "the server's process has ended too often; it is started again within ten minutes, or when its \
+                 section of the policy changes"
                     .into(),
             )),
         }

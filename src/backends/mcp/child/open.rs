@@ -38,10 +38,19 @@ pub(super) async fn meet(
     let perhaps = match (modern, legacy) {
         (Some(_), Some(legacy)) if legacy_is_known => legacy,
         (Some(modern), legacy) => {
-            match discover(process, declares, modern, &offered).await {
+            let params = handshake::modern(json!({}), modern, &declares.declared(Era::Modern));
+            let mut asked = std::pin::pin!(ask(process, "server/discover", &params));
+            let answered = timeout(PROBE, asked.as_mut()).await;
+            let silent = answered.is_err();
+            match answered.map_or(Ok(Probed::Perhaps), |answer| heard(answer, modern, &offered)) {
                 Ok(Probed::Modern(met)) => {
                     process.nursery.learn(Known::Modern(met.clone()));
                     return Ok(First::Met(met));
+                }
+                // Perhaps it knows no such method, and perhaps it is slow: whichever it answers first.
+                Ok(Probed::Perhaps) if silent && legacy.is_some() => {
+                    let late = async { heard(asked.await, modern, &offered) };
+                    return either(process, declares, late, legacy.unwrap_or(modern)).await;
                 }
                 Ok(Probed::Perhaps) => {}
                 Err(Lost::ChildGone { .. }) if legacy.is_some() => return Ok(First::EndedOnProbe),
@@ -62,19 +71,37 @@ pub(super) async fn meet(
     initialize(process, declares, perhaps).await.map(First::Met)
 }
 
-async fn discover(
-    process: &Arc<Process>,
-    declares: &Declares,
+fn heard(
+    answer: Result<Reply, Lost>,
     modern: Revision,
     offered: &[Revision],
 ) -> Result<Probed, Lost> {
-    let params = handshake::modern(json!({}), modern, &declares.declared(Era::Modern));
-    match timeout(PROBE, ask(process, "server/discover", &params)).await {
-        Ok(Ok(reply)) => handshake::probed(&reply, modern, offered),
-        // Silence, and an answer that is none: perhaps a server that knows no such method.
-        Ok(Err(Lost::NotMcp(_) | Lost::TooLarge(_))) | Err(_) => Ok(Probed::Perhaps),
-        Ok(Err(lost)) => Err(lost),
+    match answer {
+        Ok(reply) => handshake::probed(&reply, modern, offered),
+        // An answer that is none: perhaps a server that knows no such method.
+        Err(Lost::NotMcp(_) | Lost::TooLarge(_)) => Ok(Probed::Perhaps),
+        Err(lost) => Err(lost),
     }
+}
+
+/// A server that was silent on its era is told `initialize` as well. One that was only slow answers in the order in
+/// which it was asked, and refuses the second.
+async fn either(
+    process: &Arc<Process>,
+    declares: &Declares,
+    late: impl Future<Output = Result<Probed, Lost>>,
+    legacy: Revision,
+) -> Result<First, Fault> {
+    let mut initialized = std::pin::pin!(initialize(process, declares, legacy));
+    tokio::select! {
+        biased;
+        late = late => if let Ok(Probed::Modern(met)) = late {
+            process.nursery.learn(Known::Modern(met.clone()));
+            return Ok(First::Met(met));
+        },
+        met = initialized.as_mut() => return met.map(First::Met),
+    }
+    initialized.await.map(First::Met)
 }
 
 async fn initialize(

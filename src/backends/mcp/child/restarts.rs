@@ -1,4 +1,4 @@
-//! When a child that ended may be started again: ever later, and not for ever. Pure.
+//! When a child that ended may be started again: ever later, and seldom where nothing comes of it. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use tokio::time::Instant;
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 /// A child that served for so long was well: the next wait is the first one again.
 const WELL: Duration = Duration::from_secs(60);
-/// So many restarts within the time; then the server is down until its section of the policy is loaded anew.
+/// So many restarts within the time; then the server is down until the first of them is that old, or its section of the
+/// policy is loaded anew.
 const MOST: usize = 5;
 const WITHIN: Duration = Duration::from_secs(600);
 
@@ -18,7 +19,8 @@ const WITHIN: Duration = Duration::from_secs(600);
 pub(super) enum Start {
     Now,
     At(Instant),
-    Never,
+    /// Too often of late.
+    NotNow,
 }
 
 #[derive(Debug, Default)]
@@ -28,7 +30,6 @@ pub(super) struct Restarts {
     /// Restarts that count; at most [`MOST`].
     done: VecDeque<Instant>,
     not_before: Option<Instant>,
-    down: bool,
 }
 
 impl Restarts {
@@ -49,9 +50,9 @@ impl Restarts {
         while self.done.front().is_some_and(|at| now.saturating_duration_since(*at) >= WITHIN) {
             self.done.pop_front();
         }
-        self.down |= self.done.len() >= MOST;
-        match (self.down, not_before <= now) {
-            (true, _) => Start::Never,
+        let down = self.done.len() >= MOST;
+        match (down, not_before <= now) {
+            (true, _) => Start::NotNow,
             (false, true) => Start::Now,
             (false, false) => Start::At(not_before),
         }
@@ -82,19 +83,22 @@ mod tests {
                     now = at;
                 }
                 Start::Now => waits.push(0),
-                Start::Never => return waits,
+                Start::NotNow => return waits,
             }
             restarts.started(now);
         }
     }
 
     #[test]
-    fn waits_double_and_the_sixth_restart_within_ten_minutes_is_none() {
+    fn waits_double_and_the_sixth_restart_waits_until_the_first_is_ten_minutes_old() {
         let mut restarts = Restarts::default();
         let now = Instant::now();
         assert_eq!(restarts.when(now), Start::Now);
         assert_eq!(waits(&mut restarts, now), [100, 200, 400, 800, 1600]);
-        assert_eq!(restarts.when(now + WITHIN * 9), Start::Never, "only a reload helps");
+        let first = now + Duration::from_millis(100);
+        let almost = first + WITHIN - Duration::from_millis(1);
+        assert_eq!(restarts.when(almost), Start::NotNow);
+        assert_eq!(restarts.when(first + WITHIN), Start::Now, "it heals without anybody");
     }
 
     #[test]

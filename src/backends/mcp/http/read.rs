@@ -163,7 +163,10 @@ impl HttpLink {
         {
             // Some servers repeat the request's id in what says that its session is over; a fault of the message itself
             // has a code of its own.
-            let of_message = matches!(error.code, METHOD_NOT_FOUND | jsonrpc::INVALID_PARAMS);
+            let of_message = matches!(
+                error.code,
+                METHOD_NOT_FOUND | jsonrpc::INVALID_PARAMS | jsonrpc::INTERNAL_ERROR
+            );
             let ours =
                 error.id.as_ref() == Some(&expected.id) && (of_message || !expected.in_session);
             let modern = expected.modern
@@ -171,6 +174,10 @@ impl HttpLink {
                     || (status == 404 && error.code == METHOD_NOT_FOUND)
                     || error.code == jsonrpc::INVALID_PARAMS);
             if ours || modern {
+                if status == 404 && error.code == jsonrpc::INTERNAL_ERROR {
+                    // It may have been the session all the same.
+                    self.lost_session(expected.generation);
+                }
                 return Ok(Reply::Error(error.clone()));
             }
         }
