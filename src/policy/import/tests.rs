@@ -110,6 +110,7 @@ fn a_fingerprint_is_suggested_where_required_ids_make_one_plausible() {
     });
     let heard = heard(vec![
         json!({"name": "close", "inputSchema": schema}),
+        json!({"name": "git_commit", "inputSchema": {"type": "object", "required": ["repo_path", "message"], "properties": {"repo_path": text, "message": text}}}),
         json!({"name": "paid", "inputSchema": {"type": "object", "required": ["paid"], "properties": {"paid": text}}}),
     ]);
     let stub = written(&heard);

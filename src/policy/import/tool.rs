@@ -13,9 +13,9 @@ use crate::policy::glob::is_glob;
 const HINTS: [&str; 4] = ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
 /// Arguments of a suggested fingerprint; more than these are no name of anything.
 const MAX_NAMED: usize = 4;
-/// Last words of names of arguments that say which thing a write is about.
-const NAMES: [&str; 10] =
-    ["id", "key", "ref", "uuid", "guid", "slug", "sku", "number", "reference", "path"];
+/// Last words of names of arguments that say which thing a write is about. A path says where: two commits to one
+/// repository, and two texts for one file, are two writes.
+const NAMES: [&str; 9] = ["id", "key", "ref", "uuid", "guid", "slug", "sku", "number", "reference"];
 
 /// Adds the entry; at most `most` characters of its description. `true`: a person has to decide on it.
 pub(super) fn entry(
@@ -97,7 +97,7 @@ fn fingerprint(definition: &Value) -> Option<String> {
     (1..=MAX_NAMED).contains(&named.len()).then(|| named.join(", "))
 }
 
-/// `ticket_id`, `ticketId`, `TicketID`, `order-number`, `path`.
+/// `ticket_id`, `ticketId`, `TicketID`, `order-number`.
 fn names_a_thing(name: &str) -> bool {
     let short = name.len() <= 64;
     short
