@@ -12,6 +12,9 @@ NESTED = "[" * 100000 + "]" * 100000
 CAPABILITIES = {"tools": {}, "resources": {"subscribe": True}}
 asked = dict(word.partition("=")[::2] for word in sys.argv[1:])
 
+# Questions of the era that are not answered yet.
+late = []
+
 
 def put(text):
     sys.stdout.write(text)
@@ -56,6 +59,9 @@ def discover(ident):
     how = asked.get("discover", "")
     if how == "silent":
         return
+    if how == "late":
+        # Answered in order, once the next question is there.
+        return late.append(ident)
     if how == "exit":
         os._exit(3)
     if how == "null":
@@ -64,6 +70,10 @@ def discover(ident):
         return fail(ident, int(how))
     if asked.get("era", "legacy") == "legacy":
         return fail(ident, -32601)
+    discovered(ident)
+
+
+def discovered(ident):
     result = {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES, "ttlMs": 0,
               "cacheScope": "private", "resultType": "complete"}
     send({"jsonrpc": "2.0", "id": ident, "result": result})
@@ -72,6 +82,9 @@ def discover(ident):
 def initialize(ident, params):
     if "mute" in asked:
         return
+    if late:
+        discovered(late.pop())
+        return fail(ident, -32022)
     result = {"protocolVersion": params["protocolVersion"], "capabilities": CAPABILITIES,
               "serverInfo": {"name": "child", "version": "1"}}
     send({"jsonrpc": "2.0", "id": ident, "result": result})

@@ -41,6 +41,18 @@ async fn probe_falls_back_only_on_proof_over_stdio() {
 }
 
 #[tokio::test]
+async fn a_slow_child_is_met_by_whichever_question_it_answers_first() {
+    let lab = lab(&["discover=late"]);
+    let link = lab.link();
+    let met = link.open().await.expect("its late answer");
+    assert_eq!(met.revision.as_str(), "2026-07-28");
+    assert_eq!(lab.lines("heard"), ["server/discover", "initialize"]);
+    assert_eq!(lab.lines("started").len(), 1, "it was not started again");
+    link.close();
+    lab.rest().await;
+}
+
+#[tokio::test]
 async fn the_era_is_asked_once_and_used_again_after_a_restart() {
     let lab = lab(&[]);
     let link = lab.link();
