@@ -67,7 +67,7 @@ enum Verb {
     Probe(probe::Args),
     /// Calls that wait for a person: list, show, approve, edit, reject them
     Approvals(admin::approvals::Args),
-    /// Writes that may have happened: list, show, settle them
+    /// Writes that may have happened: list, show, resolve them
     Reviews(admin::reviews::Args),
     /// Runs of agents: list, show, interrupt, resume them
     Runs(admin::runs::Args),
