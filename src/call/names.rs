@@ -185,7 +185,7 @@ impl RunId {
         }
     }
 
-    /// A fresh id, ordered by time ([`minted`]).
+    /// A fresh id, ordered by time (UUID version 7).
     pub fn mint() -> Self {
         Self(minted())
     }
