@@ -53,6 +53,10 @@ impl Limits {
     pub fn answer(bytes: usize) -> Self {
         Self { bytes, depth: MAX_DEPTH, double_range: false, values: MAX_VALUES }
     }
+    /// A whole message of an agent: what of it are arguments is judged by itself.
+    pub fn request(bytes: usize) -> Self {
+        Self::answer(bytes)
+    }
     /// A list of an MCP server, or what is made of one.
     pub fn list(bytes: usize) -> Self {
         Self { values: MAX_LIST_VALUES, ..Self::answer(bytes) }

@@ -37,7 +37,8 @@ pub(super) async fn read(mut body: AnswerBody, headers: &HeaderMap, limit: usize
     } else {
         Sink::Plain(Bounded::new(limit))
     };
-    let most = most(&body, gzip, limit);
+    // What a coding unfolds to is not told.
+    let most = if gzip { limit } else { body.at_most(limit) };
     let mut place = Place::default();
     let mut empty = true;
     while let Some(chunk) = body.next().await {
@@ -63,12 +64,6 @@ pub(super) async fn read(mut body: AnswerBody, headers: &HeaderMap, limit: usize
         Ok(bytes) => BodyEnd::Whole(bytes.into()),
         Err(error) => ended(&error),
     }
-}
-
-/// The longest that this answer may become, decoded.
-fn most(body: &AnswerBody, gzip: bool, limit: usize) -> usize {
-    let told = if !gzip && body.length_is_known() { body.expected() } else { u64::MAX };
-    usize::try_from(told).unwrap_or(usize::MAX).min(limit)
 }
 
 fn ended(error: &io::Error) -> BodyEnd {

@@ -329,6 +329,12 @@ impl AnswerBody {
         self.incoming.size_hint().exact().is_some()
     }
 
+    /// The longest that it may become, as far as the head tells and up to `limit`, bytes as they are sent.
+    pub fn at_most(&self, limit: usize) -> usize {
+        let told = self.incoming.size_hint().exact().unwrap_or(u64::MAX);
+        usize::try_from(told).unwrap_or(usize::MAX).min(limit)
+    }
+
     /// Read to its end.
     pub fn is_over(&self) -> bool {
         self.carrier.is_none() && self.incoming.is_end_stream()

@@ -355,10 +355,10 @@ async fn a_preface_that_does_not_come_whole_is_closed_like_a_slow_head() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn http2_without_an_exchange_is_closed_at_the_same_time_and_with_one_it_is_not() {
-    let server = server(1);
-    let most = server.limits.head_timeout;
+type Http2 = hyper::client::conn::http2::SendRequest<Full<Bytes>>;
+
+/// A connection of HTTP/2 whose service answers when it is told to; its end.
+async fn http2_that_waits(server: &Server) -> (Http2, JoinHandle<hyper::Result<()>>, Arc<Notify>) {
     let (near, far) = tokio::io::duplex(1 << 18);
     let place = server.limits.connections.clone().try_acquire_owned().expect("a free place");
     let go = Arc::new(Notify::new());
@@ -374,7 +374,14 @@ async fn http2_without_an_exchange_is_closed_at_the_same_time_and_with_one_it_is
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(near))
             .await
             .expect("HTTP/2");
-    let ended = tokio::spawn(connection);
+    (client, tokio::spawn(connection), go)
+}
+
+#[tokio::test(start_paused = true)]
+async fn http2_without_an_exchange_is_closed_at_the_same_time_and_with_one_it_is_not() {
+    let server = server(1);
+    let most = server.limits.head_timeout;
+    let (client, ended, go) = http2_that_waits(&server).await;
     let request = Request::builder().uri("http://g/x").body(Full::<Bytes>::default());
     let asked = client.clone().send_request(request.expect("a request"));
     let asked = tokio::spawn(asked);
@@ -393,23 +400,8 @@ async fn http2_without_an_exchange_is_closed_at_the_same_time_and_with_one_it_is
 #[tokio::test(start_paused = true)]
 async fn draining_answers_the_streams_in_hand_and_closes() {
     let server = server(1);
-    let (near, far) = tokio::io::duplex(1 << 18);
-    let place = server.limits.connections.clone().try_acquire_owned().expect("a free place");
-    let go = Arc::new(Notify::new());
-    let gone = go.clone();
-    server.connection(far, Peer::Loopback, place, move |_, _| {
-        let gone = gone.clone();
-        async move {
-            gone.notified().await;
-            Response::new(Full::new(Bytes::from("done")))
-        }
-    });
-    let (client, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(near))
-            .await
-            .expect("HTTP/2");
-    let ended = tokio::spawn(connection);
-    let ask = |client: &hyper::client::conn::http2::SendRequest<Full<Bytes>>| {
+    let (client, ended, go) = http2_that_waits(&server).await;
+    let ask = |client: &Http2| {
         let request = Request::builder().uri("http://g/x").body(Full::<Bytes>::default());
         tokio::spawn(client.clone().send_request(request.expect("a request")))
     };

@@ -62,8 +62,7 @@ pub(super) async fn read(mut body: AnswerBody, limit: usize) -> Result<Option<By
     if body.expected() > limit as u64 {
         return Ok(None);
     }
-    let told = if body.length_is_known() { body.expected() } else { u64::MAX };
-    let most = usize::try_from(told).unwrap_or(usize::MAX).min(limit);
+    let most = body.at_most(limit);
     let mut place = Place::default();
     let mut first = Bytes::new();
     let mut whole = BytesMut::new();

@@ -115,7 +115,7 @@ impl From<JsonFault> for Refused {
 /// Bytes → message. The digest is of the body's canonical form, so that a re-sent batch is known by it.
 fn read(form: FrontEnd, body: &[u8], limits: BodyLimits) -> Result<(Turn, Digest), Refused> {
     // Numbers out of a double's range are one call's fault, not the message's: they are refused with its arguments.
-    let whole = Limits::answer(limits.request_bytes);
+    let whole = Limits::request(limits.request_bytes);
     let tree = strict_json::parse(body, whole)?;
     let digest = Digest::of_parts(&[form.as_str().as_bytes(), &canonical(&tree)]);
     let arguments = Limits::arguments(limits.argument_bytes, limits.argument_depth);

@@ -192,7 +192,7 @@ impl Connection {
 
     fn take(&mut self, line: &[u8]) {
         let bytes = self.mcp.engine.body_limits().request_bytes;
-        let limits = Limits { depth: MAX_DEPTH, ..Limits::answer(bytes) };
+        let limits = Limits { depth: MAX_DEPTH, ..Limits::request(bytes) };
         match jsonrpc::parse(line, limits) {
             Err(fault) => {
                 self.say_error(fault.id.as_ref(), &RpcError::new(fault.code, fault.message));

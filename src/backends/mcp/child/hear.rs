@@ -13,7 +13,7 @@ use super::process::Process;
 use crate::backends::mcp::link::{Inbound, Lost, Reply};
 use crate::mcp::jsonrpc::{self, ErrorReply, INTERNAL_ERROR, Id, Message, Notification, Request};
 use crate::mcp::lines;
-use crate::strict_json::{Limits, MAX_DEPTH, shallow};
+use crate::strict_json::{Limits, MAX_DEPTH, MAX_VALUES, shallow};
 
 /// Lines of noise that are logged for all to see; the rest is for who looks closer.
 const LOGGED_NOISE: u64 = 8;
@@ -24,7 +24,8 @@ impl Process {
     /// One line of its stdout. Never waits.
     pub(super) fn hear(self: &Arc<Self>, line: &[u8]) {
         let limit = MAX_LINE.max(self.nursery.response_bytes());
-        let limits = match self.pending.has_list() {
+        // Only a long line can hold more values than an answer may.
+        let limits = match line.len() > 2 * MAX_VALUES && self.pending.has_list() {
             true => Limits::list(limit),
             false => Limits::answer(limit),
         };

@@ -111,7 +111,7 @@ impl Mcp {
         let limit = self.engine.body_limits().request_bytes;
         let sent = request::read_json(headers, body, limit, room).await;
         let sent = sent.map_err(|refused| self.refused(&refused))?;
-        let limits = Limits { depth: MAX_DEPTH, ..Limits::answer(limit) };
+        let limits = Limits { depth: MAX_DEPTH, ..Limits::request(limit) };
         let message = jsonrpc::parse(&sent, limits).map_err(|fault| {
             let status = if modern || fault.id.is_none() { 400 } else { 200 };
             self.metrics.request_rejected("bad_request");
